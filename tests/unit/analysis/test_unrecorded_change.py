@@ -1,5 +1,6 @@
 """Verdict on the step from the unrecorded steps of two runs."""
 
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -64,6 +65,19 @@ def test_a_change_of_every_step_is_found_on_a_crowded_machine(factor, verdict, s
     assert verdicts.count(verdict) >= 19
 
 
+@pytest.mark.parametrize("num_steps", [15, 260])
+def test_change_is_the_ratio_of_both_steps_and_within_its_interval(num_steps):
+    """In few blocks, the ratio of two medians can be far from the median of the ratios."""
+    draw = random.Random(4)
+    for factor in (0.3, 0.8, 1, 2):
+        before, after = (steps_beside_others(draw, 5 * one, num_steps) for one in (1, factor))
+        change = compare_steps(before, after, 0.05)
+        assert change is not None
+        assert math.log(change.after_ns / change.before_ns) == pytest.approx(change.shift.log)
+        assert change.shift.low <= change.shift.log <= change.shift.high
+        assert min(before) * 0.9 <= change.before_ns <= max(before)
+
+
 def test_few_steps_suffice_for_a_factor_of_ten():
     draw = random.Random(2)
     assert verdict_of(*(steps_beside_others(draw, step_ms, 20) for step_ms in (60, 5))) == "faster"
@@ -118,7 +132,8 @@ def test_a_comparison_rests_on_unrecorded_steps_where_both_runs_have_them():
     comparison = compare_reports(late, replace(after, unrecorded_ns=[5 * MS, 6 * MS] * 50))
     assert comparison.step.verdict == "unsure", "the means of blocks count only if the recorded steps agree"
     (note,) = [note for note in comparison.notes if note.startswith("The verdict on the step")]
-    assert "on the mean of each 12 or more" in note
+    assert "from the mean of each 12 or more" in note
+    assert "The means of all of them are 62.5 ms and 5.50 ms." in note
     assert "fastest" not in note
 
 

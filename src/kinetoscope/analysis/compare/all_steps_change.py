@@ -41,6 +41,7 @@ class Shift(NamedTuple):
 class StepChange(NamedTuple):
     """The typical step of two runs in nanoseconds, the change of its logarithm, and a verdict of the contract.
 
+    ``after_ns / before_ns`` is the change, so that what people read agrees. ``means_ns`` are the means of all steps.
     ``block_steps`` is the number of steps of a block. Its fastest step counts. ``is_of_means`` is True where only
     the means of blocks differ and count: then the recorded steps must agree. ``has_recorded`` says of each run whether
     recorded steps are among its ``num_steps``.
@@ -48,6 +49,7 @@ class StepChange(NamedTuple):
 
     before_ns: float
     after_ns: float
+    means_ns: tuple[float, float]
     shift: Shift
     verdict: str
     block_steps: int
@@ -79,9 +81,12 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
         limit = math.log1p(threshold)
         is_same = all(-limit <= shift.low and shift.high <= limit for shift in (fastest, means))
         verdict = "same" if is_same else "unsure"
-    values = minima if found is fastest else averages
+    before_ns, after_ns = map(median, minima if found is fastest else averages)
+    centre_ns, half_ratio = math.sqrt(before_ns * after_ns), math.exp(found.log / 2)
     return StepChange(
-        *map(median, values),
+        centre_ns / half_ratio,
+        centre_ns * half_ratio,
+        means_ns=(fmean(before), fmean(after)),
         shift=found,
         verdict=verdict,
         block_steps=size if found is fastest else mean_size,

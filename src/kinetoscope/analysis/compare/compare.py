@@ -34,7 +34,7 @@ from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.labels import differing_folders
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.core.text.wording import format_ranks, sanitize
+from kinetoscope.core.text.wording import format_ms, format_ranks, sanitize
 from kinetoscope.frames.display import first_items
 from kinetoscope.frames.load import PathLike
 from kinetoscope.frames.trace import Trace
@@ -475,9 +475,10 @@ def _notes_on_all_steps(change: StepChange | None) -> list[str]:
     ]
     counted = "mean" if change.is_of_means else "fastest"
     why = "" if change.is_of_means else ", which other processes slow down least"
+    means = " and ".join(f"{format_ms(mean_ns)} ms" for mean_ns in change.means_ns)
     return [
-        f"The verdict on the step rests on {before} and {after}: on the {counted} of each {change.block_steps} or more"
-        f"{why}.{''.join(bounds)} All other rows rest on the recorded steps."
+        f"The verdict on the step is from {before} and {after}: from the {counted} of each {change.block_steps} or "
+        f"more{why}. The means of all of them are {means}.{''.join(bounds)} All other rows are from the recorded steps."
     ]
 
 
