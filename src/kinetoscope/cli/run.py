@@ -28,7 +28,7 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 _EXAMPLES = """\
 examples:
   kinetoscope run python train.py --epochs 3
-      record steps 11 to 20, after one warm-up step, into a new folder in ./runs
+      skip steps 0 to 9, warm up in step 10, and record steps 11 to 20 into runs/TIME
   kinetoscope run -o runs/ddp --diagnose --report torchrun --nproc-per-node 4 train.py
       record four ranks with all that findings use, and write runs/ddp/report.html
   kinetoscope run --after 1000 -n 20 -- ./train.sh
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--count-by", choices=("fetch", "optimizer"), help="event that ends a step (default: detected)")
     parser.add_argument(
-        "--diagnose", action="store_true", help="record everything that findings use, about 1 %% of a step"
+        "--diagnose", action="store_true", help="record everything that findings use; adds 1-2 %% of a step"
     )
     parser.add_argument(
         "--modules", action="store_true", help="record each call of a torch module; --diagnose does so, too"
