@@ -27,6 +27,7 @@ extensions = [
     "repository_links",
     "plain_docstrings",
     "accessibility",
+    "typography",
     "page_metadata",
 ]
 exclude_patterns = ["extensions", "images"]
@@ -49,6 +50,8 @@ python_use_unqualified_type_names = True
 
 html_search_scorer = str(Path(__file__).parent / "extensions" / "scorer.js")
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["kinetoscope.css"]
 html_title = f"Kinetoscope {release}"
 html_favicon = "images/favicon.svg"
 html_copy_source = False

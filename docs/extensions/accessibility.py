@@ -1,5 +1,6 @@
-"""Pages for people who use a keyboard or a screen reader: scrollable blocks, levels of headings, names of landmarks."""
+"""Pages for keyboards, screen readers and small screens: scrollable blocks, headings, landmarks, linked pictures."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ REPLACEMENTS = {
 }
 """HTML of Sphinx and Furo without what axe requires, and the HTML that has it."""
 
+_PICTURE = re.compile(r'<img [^>]*class="(only-dark|only-light)" src="([^"]+)" />')
+"""A picture of `repository_links`; on a small screen only the file itself is readable."""
+
 
 def setup(app: Any) -> dict[str, Any]:
     app.connect("build-finished", _rewrite_pages)
@@ -28,4 +32,5 @@ def _rewrite_pages(app: Any, exception: Exception | None) -> None:
             text = path.read_text(encoding="utf-8")
             for old, new in REPLACEMENTS.items():
                 text = text.replace(old, new)
+            text = _PICTURE.sub(r'<a class="\1" href="\2">\g<0></a>', text)
             path.write_text(text, encoding="utf-8")

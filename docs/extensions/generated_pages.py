@@ -157,12 +157,18 @@ def example_pages() -> dict[str, str]:
 def command_pages() -> dict[str, str]:
     """Return a page per command, from its ``--help``."""
     overview = _help()
+    tasks, usage = overview.partition("\n\nUsage: ")[::2]
     pages = {
         f"commands/{verb}.md": _command_page(verb, f"{what[0].upper()}{what[1:]}.")
         for verb, what in re.findall(r"^  ([a-z]+) +(\S.*)$", overview, re.M)
     }
     toctree = _toctree(Path(page).stem for page in pages)
-    pages["commands/index.md"] = f"# Commands\n\n{_block('text', overview)}\n{toctree}"
+    table = "| task | command | description |\n|---|---|---|\n" + "".join(
+        f"| {task} | [{verb}]({verb}.md) | {what} |\n"
+        for task, rows in re.findall(r"^(\w+):\n((?:  .+\n?)+)", tasks, re.M)
+        for verb, what in re.findall(r"^  ([a-z]+) +(\S.*)$", rows, re.M)
+    )
+    pages["commands/index.md"] = f"# Commands\n\n{_block('text', f'Usage: {usage}')}\n{table}\n{toctree}"
     return pages
 
 

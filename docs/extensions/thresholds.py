@@ -42,8 +42,8 @@ this page is built. The last column says where a value comes from:
 - **judgement**: chosen by the authors. No experiment isolates it: only the [score](../score.md) of simulated runs with
   known faults covers it.
 
-Tests in `tests/support/synthetic_evidence` draw evidence on both sides of each value, and fail at half and at twice the
-value.
+Tests in `tests/support/synthetic_evidence` draw evidence on both sides of each value. If a value is halved or
+doubled in the code, a test fails.
 """
 
 
@@ -56,7 +56,8 @@ def render_thresholds() -> str:
             module, constant = name.rsplit(".", 1)
             shown = f"`{module.rpartition('.')[2]}.{constant}`"
             lines.append(f"| {shown} | {format_value(value_of(name), unit)} | {unit} | {decides} | {origin} |")
-        parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
+        table = "\n".join(lines)
+        parts.append(f"## {title}\n\n```{{container}} thresholds\n{table}\n```\n")
     return "\n".join(parts)
 
 
