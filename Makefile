@@ -115,13 +115,13 @@ coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each p
 	$(BIN)/python tests/support/tools/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
-test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C under AddressSanitizer and UndefinedBehaviorSanitizer
+test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C under AddressSanitizer and UndefinedBehaviorSanitizer: TESTS=tests/unit/spool
 	KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo $(CURDIR)/build/sanitized/lib*):$(CURDIR)/tests/sanitizers PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(echo $$(for library in libasan libubsan libstdc++; do gcc -print-file-name=$$library.so; done))" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	KINETOSCOPE_MUTATED_TRACES=1800 KINETOSCOPE_MUTATED_FOLDERS=200 \
-	$(PYTEST) --timeout 600 $(OF_NATIVE) --ignore tests/unit/frames/test_foreign_parquet.py
+	$(PYTEST) --timeout 600 $(or $(TESTS),$(OF_NATIVE)) --ignore tests/unit/frames/test_foreign_parquet.py
 
 test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and parts of it for macOS and Windows (first time: minutes)
 	$(BIN)/python -m pytest tests/unit/test_portability.py

@@ -109,8 +109,13 @@ def test_the_code_before_and_after_the_fix_runs(kind, tmp_path, monkeypatch):
     results = []
     for code in (before, after, *(after + other for other in others)):
         names = training()
+        known = ", ".join(name for name in names if not name.startswith("_"))
         with as_before():
-            exec(compile(code, f"{kind}.md", "exec"), names)
+            try:
+                exec(compile(code, f"{kind}.md", "exec"), names)
+            except NameError as error:
+                error.add_note(f"The code of the pages may use what training() in this file returns: {known}.")
+                raise
             results.append(names)
             use(names)
     if kind in EQUAL:

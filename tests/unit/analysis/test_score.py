@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -16,6 +17,7 @@ from trainsim.score.judge import MIN_GAIN_SHARE, judge
 from trainsim.score.output import explain, format_command, format_details
 from trainsim.score.scenario import Drawn
 from trainsim.score.tally import sum_up, sum_up_kinds
+from trainsim.settings import FaultKind
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIXED = [("healthy", 0), ("healthy-cpu", 1), ("loader", 0), ("late-host", 2), ("items", 0), ("gc-cpu", 1), ("leak", 0)]
@@ -43,6 +45,12 @@ def test_a_scenario_plants_what_matters(scenario):
     drawn = [scenario.draw(seed) for seed in range(4)]
     assert [scenario.draw(seed) for seed in range(4)] == drawn
     assert any(all(matters(one.settings, plant) for plant in one.plants) for one in drawn)
+
+
+def test_each_kind_of_fault_has_a_scenario():
+    drawn = {fault.kind for scenario in SCENARIOS for seed in range(4) for fault in scenario.draw(seed).settings.faults}
+    missing = set(get_args(FaultKind)) - drawn
+    assert not missing, f"add scenarios with {sorted(missing)} to tests/trainsim/score/catalogue.py"
 
 
 def matters(settings, plant):
