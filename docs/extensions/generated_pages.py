@@ -168,7 +168,7 @@ def command_pages() -> dict[str, str]:
         for task, rows in re.findall(r"^(\w+):\n((?:  .+\n?)+)", tasks, re.M)
         for verb, what in re.findall(r"^  ([a-z]+) +(\S.*)$", rows, re.M)
     )
-    pages["commands/index.md"] = f"# Commands\n\n{_block('text', f'Usage: {usage}')}\n{table}\n{toctree}"
+    pages["commands/index.md"] = f"# Commands\n\n{_block('text', f'Usage: {usage}', 'help')}\n{table}\n{toctree}"
     return pages
 
 
@@ -179,8 +179,15 @@ def _command_page(verb: str, sentence: str) -> str:
     entries = "\n".join(_option(names, text) for names, text in _OPTION.findall(f"{options}\n"))
     program = f"```{{program}} kinetoscope {verb}\n```\n"
     guide = f" Details: {{doc}}`/{GUIDES[verb]}`." if verb in GUIDES else ""
-    parts = (f"# kinetoscope {verb}\n", f"{sentence}{guide}\n", _block("text", usage), "## Options\n", program, entries)
-    return "\n".join([*parts, "## Examples\n", _block("text", examples.removeprefix("examples:\n"))])
+    parts = (
+        f"# kinetoscope {verb}\n",
+        f"{sentence}{guide}\n",
+        _block("text", usage, "help"),
+        "## Options\n",
+        program,
+        entries,
+    )
+    return "\n".join([*parts, "## Examples\n", _block("text", examples.removeprefix("examples:\n"), "help")])
 
 
 def _option(names: str, text: str) -> str:
@@ -274,8 +281,9 @@ def _titled(title: str, text: str) -> str:
     return f"{title}\n{'=' * len(title)}\n\n{text}"
 
 
-def _block(language: str, text: str) -> str:
-    return f"````{{code-block}} {language}\n{text.rstrip()}\n````\n"
+def _block(language: str, text: str, css_class: str = "") -> str:
+    option = f":class: {css_class}\n\n" if css_class else ""
+    return f"````{{code-block}} {language}\n{option}{text.rstrip()}\n````\n"
 
 
 def _toctree(names: Any) -> str:
