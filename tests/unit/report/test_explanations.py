@@ -21,7 +21,7 @@ def test_a_page_has_the_explanation_of_each_of_its_findings_and_no_other(report)
     page = build_page(report, "1")
     assert "straggler" in page.explanations
     assert page.explanations.keys() == {finding.kind for finding in report.findings}
-    assert "<p>Other ranks wait for one rank, or for several" in page.explanations["straggler"]
+    assert "Other ranks wait for one rank, or for several" in page.explanations["straggler"]
 
 
 @pytest.mark.parametrize("kind", explanations())
