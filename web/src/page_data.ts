@@ -199,8 +199,8 @@ export interface Piece {
   num_recorded: number;
   mean_ns: number;
   most_ns: number;
-  evaluation_ns: number;
-  checkpoint_ns: number;
+  evaluation_ns: number | null;
+  checkpoint_ns: number | null;
   width: number;
   attempt: number;
 }

@@ -1,7 +1,7 @@
 /** Findings that only one of two runs has. */
 import { counted, formatDuration } from "../format";
 import type { Comparison, Finding, PageData } from "../page_data";
-import { CopyButton } from "../parts/copy";
+import { CopiedCode } from "../parts/copy";
 import { Name } from "../parts/name";
 
 export function FindingChanges({ comparison, page }: { comparison: Comparison; page: PageData }) {
@@ -39,16 +39,7 @@ function Fix({ finding, page }: { finding: Finding; page: PageData }) {
   return (
     <>
       {saving !== null && <span class="quiet">{` saves ${formatDuration(saving)} per step`}</span>}
-      {fix && (
-        <div class="fix">
-          <pre>
-            <code>
-              <bdi>{fix}</bdi>
-            </code>
-          </pre>
-          <CopyButton title="Copy" text={() => fix} />
-        </div>
-      )}
+      {fix && <CopiedCode code={fix} />}
     </>
   );
 }

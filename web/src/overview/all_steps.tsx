@@ -46,8 +46,8 @@ export function AllSteps({ summary, pieces }: AllStepsProps) {
 type IsAt = (piece: Piece, before?: Piece) => boolean;
 
 const MARKS: (Pick<ColumnMark, "symbol" | "title"> & { isAt: IsAt })[] = [
-  { symbol: "▼", title: "evaluation", isAt: (piece) => piece.evaluation_ns > 0 },
-  { symbol: "◆", title: "checkpoint", isAt: (piece) => piece.checkpoint_ns > 0 },
+  { symbol: "▼", title: "evaluation", isAt: (piece) => (piece.evaluation_ns ?? 0) > 0 },
+  { symbol: "◆", title: "checkpoint", isAt: (piece) => (piece.checkpoint_ns ?? 0) > 0 },
   { symbol: "↻", title: "restart", isAt: (piece, before) => before !== undefined && before.attempt < piece.attempt },
 ];
 

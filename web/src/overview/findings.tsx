@@ -1,7 +1,7 @@
 import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
 import { counted, formatDuration, formatShare, rangesOf } from "../format";
 import type { Finding, PageData } from "../page_data";
-import { CopyButton } from "../parts/copy";
+import { CopiedCode } from "../parts/copy";
 import { Name } from "../parts/name";
 import { Prose } from "../parts/prose";
 import { Term } from "../parts/term";
@@ -77,16 +77,7 @@ function Card({ page, finding, cost, saving, fix, explanation }: FullCardProps) 
         <Saving finding={finding} share={saving} />
       </div>
       <Location page={page} finding={finding} />
-      {fix && (
-        <div class="fix">
-          <pre>
-            <code>
-              <bdi>{fix}</bdi>
-            </code>
-          </pre>
-          <CopyButton title="Copy" text={() => fix} />
-        </div>
-      )}
+      {fix && <CopiedCode code={fix} />}
       <p class="advice">
         <Prose text={finding.advice} />
       </p>

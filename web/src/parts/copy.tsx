@@ -31,6 +31,20 @@ export function CopyButton({ title, text }: { title: string; text: () => string 
   );
 }
 
+/** Code with a button that copies it. */
+export function CopiedCode({ code }: { code: string }) {
+  return (
+    <div class="fix">
+      <pre>
+        <code>
+          <bdi>{code}</bdi>
+        </code>
+      </pre>
+      <CopyButton title="Copy" text={() => code} />
+    </div>
+  );
+}
+
 function SelectedText({ text, onClose }: { text: string; onClose: () => void }) {
   const box = useRef<HTMLTextAreaElement>(null);
   useEffect(() => box.current?.select(), [text]);

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypedDict
 from kinetoscope.analysis.steps.periods import find_period, format_ordinal
 from kinetoscope.analysis.steps.step_time import stretches
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.core.text.wording import format_percent
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
@@ -53,7 +54,7 @@ class Piece(TypedDict):
     """Consecutive steps: ``num_steps`` from ``step`` to ``last_step``, ``num_recorded`` of them recorded.
 
     ``mean_ns`` is their mean duration, ``most_ns`` that of the slowest. ``evaluation_ns`` and ``checkpoint_ns`` are the
-    times of these phases in all of them, 0 where they were not watched. In a plot of all steps the piece is ``width``
+    times of these phases in all of them, None if they were not watched. In a plot of all steps the piece is ``width``
     wide. ``attempt`` is the number of the restart attempt.
     """
 
@@ -63,8 +64,8 @@ class Piece(TypedDict):
     num_recorded: int
     mean_ns: float
     most_ns: int
-    evaluation_ns: int
-    checkpoint_ns: int
+    evaluation_ns: int | None
+    checkpoint_ns: int | None
     width: int
     attempt: int
 
@@ -232,8 +233,8 @@ def _build_piece(rows: Sequence[StepsRow], size: int, attempt: int) -> Piece:
         "num_recorded": 0,
         "mean_ns": sum(row.duration_ns for row in rows) / num_steps,
         "most_ns": max(row.most_ns for row in rows),
-        "evaluation_ns": sum(row.by_phase[Phase.EVALUATION] or 0 for row in rows),
-        "checkpoint_ns": sum(row.by_phase[Phase.CHECKPOINT] or 0 for row in rows),
+        "evaluation_ns": sum_or_none(row.by_phase[Phase.EVALUATION] for row in rows),
+        "checkpoint_ns": sum_or_none(row.by_phase[Phase.CHECKPOINT] for row in rows),
         "width": max(1, round(num_steps / size)),
         "attempt": attempt,
     }
