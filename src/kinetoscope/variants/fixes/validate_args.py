@@ -1,9 +1,7 @@
 """Variant: distributions of torch without validation of their arguments."""
 
 import sys
-from typing import Any
 
-from kinetoscope.variants.arguments import change_arguments
 from kinetoscope.variants.facts import Facts
 from kinetoscope.variants.registry import Applied, Value, variant
 
@@ -20,7 +18,22 @@ def find_values(facts: Facts) -> list[bool]:
     kinds=("python_overhead", "synchronisation", "small_kernels", "host_bound"),
 )
 def apply(value: Value, applied: Applied) -> None:
-    """Change the default, and the argument of distributions that request validation."""
-    kind: Any = sys.modules["torch.distributions"].Distribution
-    kind.set_default_validate_args(bool(value))
-    change_arguments(kind, "__init__", lambda _: {"validate_args": value}, applied)
+    """Change the default, and what distributions request themselves."""
+    sys.modules["torch.distributions"].Distribution._validate_args = _SetForAll(bool(value), applied)
+
+
+class _SetForAll:
+    """Attribute of distributions that keeps its value. Wrapping their constructor would cost half of what it saves."""
+
+    def __init__(self, value: bool, applied: Applied) -> None:
+        self._value, self._applied = value, applied
+        self._is_applied = False
+
+    def __get__(self, distribution: object, kind: type) -> bool:
+        if not self._is_applied:
+            self._is_applied = True
+            self._applied()
+        return self._value
+
+    def __set__(self, distribution: object, value: bool) -> None:
+        """Keep the value of the variant."""
