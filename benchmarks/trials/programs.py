@@ -49,8 +49,8 @@ def _program(body: str, num_layers: int = 4) -> str:
 
 _LOADER = "train(model, optimizer, DataLoader(Samples(NUM), 8, num_workers=2 if is_edited else 0))\n"
 PROGRAMS = {
-    "loader, heavy": EditedProgram(_program(_SGD + _LOADER.replace("NUM", "30_000")), "num_workers=2"),
-    "loader, light": EditedProgram(_program(_SGD + _LOADER.replace("NUM", "8_000")), "num_workers=2"),
+    "loader, heavy": EditedProgram(_program(_SGD + _LOADER.replace("NUM", "120_000")), "num_workers=2"),
+    "loader, light": EditedProgram(_program(_SGD + _LOADER.replace("NUM", "30_000")), "num_workers=2"),
     "too many threads": EditedProgram(
         _program(
             "torch.set_num_threads(1 if is_edited else 8)\n" + _SGD + "train(model, optimizer, without_loader())\n", 30
