@@ -100,7 +100,7 @@ def render_table(records: Sequence[TrialRecord], num_planned: dict[Kind, int]) -
         "# `kinetoscope try` beside edits of planted programs\n",
         "Made by `python -m benchmarks.trials` from `trials.jsonl`, which has a line per finished run. *Edit* is the\n"
         "change of the step by editing the program, *try* that by the variant, with its 95 % interval. *Load* is the\n"
-        "machine's load average per core before the run: above 0.3, other processes were running.\n",
+        "machine's load average per core before the run, to which the run before contributes.\n",
         *_render_totals(records, edits, num_planned),
         *_render_programs(records, edits),
         *_render_runs(records, edits),
