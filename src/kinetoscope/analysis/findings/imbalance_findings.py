@@ -23,7 +23,7 @@ _ADVICE_ON_EXPERTS = (
     "several ranks), or the rows of embedding tables. Between two all-to-alls another rank has the most to compute "
     "each time, and the others wait for it."
 )
-_SLOW_PARTS = {"device": " (slow kernels)", "host": " (slow CPU side)"}
+_SLOW_PARTS = {"device": " (slow kernels)", "host": " (slow CPU code)"}
 _ADVICE_ON_STAGES = {
     "device": "Move layers from it to other stages: its kernels take longer than those of the others. If the "
     "stages have equal layers, compare clocks and temperature with `nvidia-smi -q -d CLOCK,PERFORMANCE`.",
