@@ -57,10 +57,15 @@ def test_the_numbers_of_decisions_have_no_gaps():
     assert [record.name[:3] for record in RECORDS] == [f"{number:03}" for number in range(1, len(RECORDS) + 1)]
 
 
-def test_the_readme_lists_every_decision_with_its_title_and_status():
-    rows = re.findall(r"^\| \[(.+)\]\((\d{3}-.+\.md)\) \| (\w+) \|$", (FOLDER / "README.md").read_text("utf-8"), re.M)
+def test_the_readme_lists_every_decision_with_its_title_date_status_and_successor():
+    rows = re.findall(
+        r"^\| \[(\d{3}: .+?)\]\((\d{3}-[a-z0-9-]+\.md)\) \| (\S+) \| (.+) \|$",
+        (FOLDER / "README.md").read_text(encoding="utf-8"),
+        re.M,
+    )
     assert rows == [
-        (f"{found['number']}: {found['title']}", record.name, found["status"])
+        (f"{found['number']}: {found['title']}", record.name, found["date"], state)
         for record in RECORDS
         for found in [parse(record)]
+        for state in ["accepted" if found["status"] == "accepted" else f"superseded by {found['successor']}"]
     ]
