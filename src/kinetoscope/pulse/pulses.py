@@ -1,7 +1,7 @@
 """Reading of a run's pulses, while it runs or later, in whatever way it ended."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +118,17 @@ def find_pulse(run_folder: Path, start: str) -> Pulse | None:
                         if file.read_start(HEADER_BYTES).header.process.attempt.start == start:
                             return _read(file)
     return None
+
+
+def group_rows(rows: Iterable[StepsRow], num_steps: int) -> list[list[StepsRow]]:
+    """Group consecutive rows: each group but the last has at least ``num_steps`` steps."""
+    groups: list[list[StepsRow]] = []
+    for row in rows:
+        if groups and sum(one.num_steps for one in groups[-1]) < num_steps:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
 
 
 def _read(file: PulseFile) -> Pulse:

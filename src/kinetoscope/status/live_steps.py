@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from kinetoscope.core.text.wording import format_duration, format_memory
 from kinetoscope.pages.run_list import Figure, LivePhase, LiveSteps, StepPiece
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.pulses import StepsRow, find_pulse
+from kinetoscope.pulse.pulses import StepsRow, find_pulse, group_rows
 from kinetoscope.pulse.snapshot import NUM_LAST, RankSnapshot
 from kinetoscope.status.health import RankStatus, RunStatus
 
@@ -30,7 +30,7 @@ def read_live_steps(run_folder: Path, status: RunStatus) -> LiveSteps | None:
         num_last=NUM_LAST,
         phases=_build_phases(snapshots),
         rank=first.ranks.rank,
-        pieces=build_pieces(pulse.rows) if pulse is not None else [],
+        pieces=_build_pieces(pulse.rows) if pulse is not None else [],
     )
 
 
@@ -59,7 +59,8 @@ def _list_known(ranks: Iterable[RankStatus], attribute: str) -> list[float]:
 
 def _build_phases(snapshots: Sequence[RankSnapshot]) -> list[LivePhase]:
     """Return the mean of each phase over ranks; a phase that was not watched on one of them is unknown."""
-    times = [_mean_or_none(values) for values in zip(*(snapshot.phases_ns for snapshot in snapshots), strict=True)]
+    by_phase = zip(*(snapshot.phases_ns for snapshot in snapshots), strict=True)
+    times = [_mean_or_none(values, len(snapshots)) for values in by_phase]
     whole_ns = sum(time_ns or 0 for time_ns in times)
     return [
         LivePhase(
@@ -72,37 +73,25 @@ def _build_phases(snapshots: Sequence[RankSnapshot]) -> list[LivePhase]:
     ]
 
 
-def _mean_or_none(values: Sequence[float | None]) -> float | None:
+def _mean_or_none(values: Sequence[float | None], count: int) -> float | None:
+    """Return the sum of the values over ``count``; None if one of them is unknown."""
     known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    return sum(known) / count if len(known) == len(values) else None
 
 
-def build_pieces(rows: Sequence[StepsRow]) -> list[StepPiece]:
+def _build_pieces(rows: Sequence[StepsRow]) -> list[StepPiece]:
     """Return at most about `MAX_PIECES` pieces of consecutive steps; older steps are known in blocks only."""
-    size = max(1, ceil(sum(row.num_steps for row in rows) / MAX_PIECES))
-    pieces: list[StepPiece] = []
-    group: list[StepsRow] = []
-    for row in rows:
-        group.append(row)
-        if sum(one.num_steps for one in group) >= size:
-            pieces.append(_build_piece(group))
-            group = []
-    return [*pieces, *([_build_piece(group)] if group else [])]
+    size = ceil(sum(row.num_steps for row in rows) / MAX_PIECES)
+    return [_build_piece(group) for group in group_rows(rows, size)]
 
 
 def _build_piece(rows: Sequence[StepsRow]) -> StepPiece:
     num_steps, last = sum(row.num_steps for row in rows), rows[-1]
-    phases = [_sum_or_none([row.by_phase[phase] for row in rows]) for phase in Phase]
     return StepPiece(
         step=rows[0].step,
         last_step=last.step + last.num_steps - 1,
         num_steps=num_steps,
         mean_ns=sum(row.duration_ns for row in rows) / num_steps,
         most_ns=max(row.most_ns for row in rows),
-        phases_ns=[None if time_ns is None else time_ns / num_steps for time_ns in phases],
+        phases_ns=[_mean_or_none([row.by_phase[phase] for row in rows], num_steps) for phase in Phase],
     )
-
-
-def _sum_or_none(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

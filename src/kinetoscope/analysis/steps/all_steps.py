@@ -13,7 +13,7 @@ from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.core.text.wording import format_percent
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.pulses import Pulse, StepsRow
+from kinetoscope.pulse.pulses import Pulse, StepsRow, group_rows
 
 _MAX_PIECES = 256
 """Largest number of pieces in a plot of all steps."""
@@ -206,16 +206,11 @@ def _attempt_of(pulse: Pulse) -> int:
 
 def _piece_size(rows: Sequence[StepsRow]) -> int:
     """Return the number of steps of a piece."""
-    return max(1, ceil(sum(row.num_steps for row in rows) / _MAX_PIECES))
+    return ceil(sum(row.num_steps for row in rows) / _MAX_PIECES)
 
 
 def _build_pieces(rows: Sequence[StepsRow], recorded: _RecordedSteps, size: int, attempt: int) -> list[Piece]:
-    groups: list[list[StepsRow]] = []
-    for row in rows:
-        if groups and sum(one.num_steps for one in groups[-1]) < size:
-            groups[-1].append(row)
-        else:
-            groups.append([row])
+    groups = group_rows(rows, size)
     pieces = [_build_piece(group, size, attempt) for group in groups]
     begins = [group[0].begin_ns for group in groups]
     for middle in recorded.middles:
