@@ -63,7 +63,7 @@ def _read_last_collectives() -> dict[tuple[str, int], str]:
     dump = dump_flight_recorder.find()
     if dump is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _FLIGHT_RECORDER):
         return {}
-    with suppress(Exception):
+    with suppress(Exception):  # torch may rename fields of its dump
         entries = msgspec.json.decode(dump(includeCollectives=True, onlyActive=False))["entries"]
         return {(str(each["process_group"][0]), each["collective_seq_id"]): each["profiling_name"] for each in entries}
     return {}

@@ -41,7 +41,7 @@ class _ImportHook(object):
             spec = find_spec(name)
             self._call_after(spec.loader)
         except Exception:
-            return None
+            return None  # the module is missing or broken: its usual finder reports that
         return spec
 
     def _call_after(self, loader):
@@ -94,7 +94,7 @@ def _write(line):
         sys.stderr.flush()
         os.write(sys.stderr.fileno(), line.encode("utf-8", "replace"))
     except Exception:
-        pass
+        pass  # stderr is None, closed or an object of the user's: training starts without the line
 
 
 def _report_without_torch():

@@ -216,7 +216,7 @@ class HangWatchdog:
                     self._has_failed = True
                     _log.exception("The hang watchdog failed and is restarted. Training continues.")
                 self._is_over.wait(self._wait_s)
-        with suppress(Exception):
+        with suppress(Exception):  # as above
             self._update()  # a hung phase may have resumed
 
     def _wait_for_event(self) -> WakeReason:
