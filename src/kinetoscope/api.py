@@ -16,12 +16,12 @@ from kinetoscope.core.job.event import Callback
 from kinetoscope.core.job.ranks import derive_run_name, detect_ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.remote_url import missing_library
-from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
-from kinetoscope.errors import FolderNotWritableError, SettingsError
+from kinetoscope.core.paths.run_folder import require_run_folders
+from kinetoscope.errors import FolderNotWritableError, NativeExtensionError, SettingsError, UnsupportedSystemError
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.top_finding import TopFindingSearch
 from kinetoscope.handlers.trackers import LoggedTopFinding, Trackers
-from kinetoscope.native import require_recorder, why_not_recorded
+from kinetoscope.native import require_recorder
 from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyclic_schedule
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.run.settings import check_callbacks, check_flag, check_number
@@ -124,56 +124,43 @@ def profile(
     warning gives the reason; with ``strict`` that raises. The same holds on Windows, which cannot keep the files of a
     run's processes apart (`UnsupportedSystemError`), and without the native extension (`NativeExtensionError`).
     """
-    _check_flags(diagnose=diagnose, modules=modules, overwrite=overwrite, report=report)
+    torch_flags = _drop_none(
+        record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack, with_flops=with_flops
+    )
+    _check_flags(diagnose=diagnose, modules=modules, overwrite=overwrite, report=report, **torch_flags)
     check_num_traces(num_traces_to_keep)
     start_timestamp = _make_timestamp(first_step)
-    options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
-    options |= {"with_stack": with_stack, "with_flops": with_flops}
-    _check_flags(**_drop_none(options))
-    options |= {"activities": activities, "experimental_config": experimental_config}
-    all_sources = check_callbacks(sources, "sources")
-    all_sources += _make_missing(_DIAGNOSTIC_SOURCES, all_sources) if diagnose else []
-    all_sources += _make_missing(("ModuleCalls",), all_sources) if modules or diagnose else []
-    all_sources += _make_system_source(system, system_interval_s)
-    trace_handlers: list[Any] = [_make_default_handler()] if handlers is None else check_callbacks(handlers, "handlers")
-    all_sources += _make_torch_source(
-        torch, _drop_none(options), writes_file=not any(map(_writes_traces, trace_handlers))
-    )
-    _check_report(report, trace_handlers)
-    search = TopFindingSearch(writes_report=report)
-    if log_to is not None:
-        trace_handlers.append(trackers := Trackers(log_to))
-        search = LoggedTopFinding(trackers)
+    trace_handlers, search = _make_handlers(handlers, report=report, log_to=log_to)
+    torch_options = torch_flags | _drop_none(activities=activities, experimental_config=experimental_config)
+    writes_file = not any(map(_writes_traces, trace_handlers))
+    all_sources = [
+        *_make_sources(sources, diagnose=diagnose, modules=modules),
+        *_make_system_source(system, system_interval_s),
+        *_make_torch_source(torch, torch_options, writes_file=writes_file),
+    ]
     file_settings = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_file_settings(file_settings, [*trace_handlers, *all_sources])
     out = _check_out(out)
-    if strict:
+    try:
         require_run_folders(out)
         require_recorder()
-    elif not HAS_RUN_FOLDERS:
-        return _make_idle_profiler(WITHOUT_RUN_FOLDERS)
-    elif reason := why_not_recorded():
-        return _make_idle_profiler(reason)
-    if isinstance(upload_to, str) and not strict and (missing := missing_library(upload_to, "upload_to")):
-        _log.warning("Nothing is uploaded, and files stay on this machine. %s", missing)
-        upload_to = None
-    profiler = Profiler(
-        cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
-        trace_handlers,
-        sources=all_sources,
-        run_name=run_name,
-        upload_to=upload_to,
-        strict=strict,
-        grace_s=grace_s,
-        quiet=quiet,
-        redact=redact,
-        hangs=hangs,
-        slow_steps=slow_steps,
-    )
-    try:  # last: a rejected argument leaves no folder
+        profiler = Profiler(
+            cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
+            trace_handlers,
+            sources=all_sources,
+            run_name=run_name,
+            upload_to=upload_to if strict else _drop_unusable_url(upload_to),
+            strict=strict,
+            grace_s=grace_s,
+            quiet=quiet,
+            redact=redact,
+            hangs=hangs,
+            slow_steps=slow_steps,
+        )
         needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*trace_handlers, *all_sources))
+        # last: a rejected argument leaves no folder
         folder = _choose_folder(out, run_name, overwrite=overwrite or not needs_folder)
-    except FolderNotWritableError as error:
+    except (UnsupportedSystemError, NativeExtensionError, FolderNotWritableError) as error:
         if strict:
             raise
         return _make_idle_profiler(error)
@@ -189,7 +176,7 @@ def profile(
     return profiler
 
 
-def _make_idle_profiler(reason: object) -> Profiler:
+def _make_idle_profiler(reason: Exception) -> Profiler:
     """Return a profiler that records nothing, and log the reason."""
     _log.warning("Nothing is recorded; training continues. %s", reason)
     profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
@@ -214,7 +201,7 @@ def _make_timestamp(first_step: Any) -> Timestamp:
     raise SettingsError(f"first_step is the number of a step, from 0 to {_MAX_FIRST_STEP:,}; not {first_step!r}.")
 
 
-def _drop_none(options: dict[str, Any]) -> dict[str, Any]:
+def _drop_none(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -244,17 +231,21 @@ def _make_default_handler() -> JSONTraceHandler:
     )
 
 
-def _writes_traces(handler: Any) -> bool:
-    return hasattr(type(handler), "recipe")
-
-
-def _check_report(report: bool, handlers: list[Any]) -> None:
-    if not report:
-        return
-    if not any(map(_writes_traces, handlers)):
+def _make_handlers(handlers: Any, *, report: bool, log_to: Any) -> tuple[list[Any], TopFindingSearch]:
+    """Return the handlers of traces and trackers, and the search for the top finding."""
+    all_handlers = [_make_default_handler()] if handlers is None else check_callbacks(handlers, "handlers")
+    if report and not any(map(_writes_traces, all_handlers)):
         raise SettingsError(
             "report=True has no effect: no handler in handlers writes traces. Add a JSONTraceHandler()."
         )
+    if log_to is None:
+        return all_handlers, TopFindingSearch(writes_report=report)
+    trackers = Trackers(log_to)
+    return [*all_handlers, trackers], LoggedTopFinding(trackers)
+
+
+def _writes_traces(handler: Any) -> bool:
+    return hasattr(type(handler), "recipe")
 
 
 _DEFAULT_FILE_SETTINGS = {"overwrite": False, "num_traces_to_keep": -1}
@@ -272,10 +263,12 @@ _DIAGNOSTIC_SOURCES = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Ten
 """Sources that `diagnose` adds. Their total cost is measured by `benchmarks/sources`."""
 
 
-def _make_missing(names: Iterable[str], sources: list[Any]) -> list[Any]:
-    """Return a source of each of these classes that the user has not brought along."""
+def _make_sources(sources: Any, *, diagnose: bool, modules: bool) -> list[Any]:
+    """Return the user's sources, and those of the options that are not among them."""
+    given = check_callbacks(sources, "sources")
+    names = [*_DIAGNOSTIC_SOURCES, "ModuleCalls"] if diagnose else ["ModuleCalls"] if modules else []
     kinds = [getattr(kinetoscope, name) for name in names]
-    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in sources)]
+    return [*given, *(kind() for kind in kinds if not any(isinstance(source, kind) for source in given))]
 
 
 def _make_system_source(system: Any, interval_s: float | None) -> list[Any]:
@@ -327,6 +320,14 @@ def _set_defaults(callbacks: list[Any], folder: str, file_settings: dict[str, An
     for callback in callbacks:
         if (set_defaults := getattr(callback, "set_defaults", None)) is not None:
             set_defaults(folder, **file_settings)
+
+
+def _drop_unusable_url(upload_to: str | None) -> str | None:
+    """Return the URL; None with a warning if its library is missing."""
+    if isinstance(upload_to, str) and (missing := missing_library(upload_to, "upload_to")):
+        _log.warning("Nothing is uploaded, and files stay on this machine. %s", missing)
+        return None
+    return upload_to
 
 
 def _choose_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
