@@ -28,6 +28,9 @@ from kinetoscope.recording.run.services import RunServices
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0
 _MAX_TIMEOUT_S = 7 * 86_400.0  # above some weeks, and for infinity, the system's waits raise OverflowError
+_UNLOCKED = ("release unlocked lock", "cannot release un-acquired lock")
+"""Errors of a ``with`` block whose lock Ctrl-C interrupted as a wait acquired it again: of a Lock, of an RLock."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -147,9 +150,9 @@ class ShutdownSteps:
             self._may_raise = True
             return call(*arguments, **options)
         except Exception as error:
-            if not isinstance(error.__context__, KeyboardInterrupt):
+            if not isinstance(error.__context__, KeyboardInterrupt) or str(error) not in _UNLOCKED:
                 raise
-            self._keep(error.__context__)  # of a lock that was interrupted as it was acquired again
+            self._keep(error.__context__)
             return None
         except BaseException as error:
             self._keep(error)

@@ -245,6 +245,19 @@ def test_ctrl_c_while_a_wait_acquires_its_lock_again_ends_the_wait():
     assert reported == []
 
 
+def test_error_raised_while_ctrl_c_is_handled_is_reported():
+    def save():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            raise OSError("The disk is full.")
+
+    reported = []
+    with pytest.raises(KeyboardInterrupt), ShutdownSteps(1.0, lambda *error: reported.append(error)) as steps:
+        steps.run_step(steps.wait_for, save)
+    assert [str(error) for _, error in reported] == ["The disk is full."]
+
+
 def test_a_handler_of_ones_own_for_ctrl_c_is_left_alone():
     pressed = []
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
