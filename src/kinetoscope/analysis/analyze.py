@@ -14,16 +14,16 @@ from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.judgement import Judgement, judge_pulse, judge_run
 from kinetoscope.analysis.findings.measured_gains import find_measured
-from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay
+from kinetoscope.analysis.findings.notes import build_loader_notes, build_replay_notes
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.joined_run import JoinedRun
 from kinetoscope.analysis.labels import run_title
-from kinetoscope.analysis.rank_sample import is_large, notes_on_sample, ranks_to_replay
-from kinetoscope.analysis.ranks.contention import notes_on_contention
+from kinetoscope.analysis.rank_sample import build_sample_notes, is_large, ranks_to_replay
+from kinetoscope.analysis.ranks.contention import build_contention_notes
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import CachedReport
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.steps.all_steps import fetch_ratio, notes_on_period, summarize_all_steps, usual_times_ns
+from kinetoscope.analysis.steps.all_steps import build_period_notes, fetch_ratio, summarize_all_steps, usual_times_ns
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.analysis.summaries import (
     Selection,
@@ -45,7 +45,7 @@ from kinetoscope.frames.all_steps import (
     read_run_slow_steps,
     read_run_stuck_phases,
 )
-from kinetoscope.frames.load import STDIN, PathLike, is_url, list_traces, load_one, notes_on_attempts
+from kinetoscope.frames.load import STDIN, PathLike, build_attempt_notes, is_url, list_traces, load_one
 from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.trace_set import TraceSet
 from kinetoscope.pulse.pulses import Pulse
@@ -117,7 +117,7 @@ def analyze_sources(
     """
     sources = list(sources)
     found = [one for source in sources for one in _list_traces(source, selection.attempt)]
-    notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
+    notes = [*notes, *(note for source in sources for note in build_attempt_notes(source, selection.attempt))]
     if anonymizer is not None:
         notes = [*map(anonymizer.sentence, notes)]
         selection = selection if selection.step is None else replace(selection, step=STEP)
@@ -172,7 +172,7 @@ def _add_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse], earlier: S
         return report
     ratio = fetch_ratio(pulses, report.steps)
     findings = subtract_recording_cost(report.findings, about, report.run["step_ns"], ratio)
-    notes = [*notes_on_period(pulses, report.steps), *report.run["notes"]]
+    notes = [*build_period_notes(pulses, report.steps), *report.run["notes"]]
     run = report.run | {"all_steps": about, "notes": notes}
     unrecorded_ns, usual_ns = (
         usual_times_ns(pulses, report.steps, with_recorded=first_items) for first_items in (False, True)
@@ -211,8 +211,8 @@ def _analyze_traces(
     whole, sample, last_step = _analyze_without_replay(sources, selection, each, cache=cache)
     selection = replace(selection, last_step=last_step)
     part = build_run_report(_summarize_traces(sample, selection, each, cache=cache), is_sample=True)
-    of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
-    notes = [*whole.run["notes"], *notes_on_sample(whole), *of_part]
+    of_part = [*build_replay_notes(part.graph), *build_loader_notes(part.graph, part.findings)]
+    notes = [*whole.run["notes"], *build_sample_notes(whole), *of_part]
     run = whole.run | {"notes": notes, "contention": part.run["contention"]}
     whole = replace(whole, run=run, build_graph=part.build_graph)
     return replace(whole, findings=part.findings, is_judged=part.is_judged) if whole.is_judged else whole
@@ -299,13 +299,13 @@ def _add_judgement(
     """Add findings and stragglers to a report; hints only where no finding is above low confidence."""
     findings = judgement.findings
     is_contention_found = any(finding.kind == "processor_contention" for finding in findings)
-    notes = [*(() if is_contention_found else notes_on_contention(run.contention)), *report.run["notes"]]
+    notes = [*(() if is_contention_found else build_contention_notes(run.contention)), *report.run["notes"]]
     if any(trace.last_step is not None for trace in run.traces):  # a file is truncated
         capped = (replace(finding, confidence=cap_at_medium(finding.confidence)) for finding in findings)
         findings = rank(capped, report.run["step_ns"] or 0.0)
     is_wrong = any(finding.confidence != "low" for finding in findings)
     about = report.run | {
-        "notes": [*notes, *notes_on_loaders(graph, findings)],
+        "notes": [*notes, *build_loader_notes(graph, findings)],
         "hints": [] if is_wrong else [*hints],
     }
     if judgement.waits_for_stages and about["bound_by"] == "communication":

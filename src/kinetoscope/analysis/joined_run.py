@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kinetoscope.analysis.call_sums import CallSums, join_sums
-from kinetoscope.analysis.cpu.operators import OperatorRow, notes_on_flops, operator_rows
+from kinetoscope.analysis.cpu.operators import OperatorRow, build_flop_notes, operator_rows
 from kinetoscope.analysis.cpu.throughput import throughput
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
-from kinetoscope.analysis.findings.notes import notes_on_replay, notes_on_steps
+from kinetoscope.analysis.findings.notes import build_replay_notes, build_step_notes
 from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_core_usage
 from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.memory.memory import combine_memory_rows
@@ -24,9 +24,9 @@ from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, find_stra
 from kinetoscope.analysis.ranks.transitive_waits import find_message_waits
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.run_checks import (
+    build_run_notes,
     drop_duplicate_windows,
     list_missing_data,
-    notes_on_run,
     require_one_run,
     require_one_time,
     why_unjudged,
@@ -34,11 +34,11 @@ from kinetoscope.analysis.run_checks import (
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.steps.call_times_by_step import step_times
 from kinetoscope.analysis.steps.step_time import step_time_ns
-from kinetoscope.analysis.steps.step_work import compute_rates, notes_on_rates
+from kinetoscope.analysis.steps.step_work import build_rate_notes, compute_rates
 from kinetoscope.analysis.steps.steps import StepRow, missing_share
 from kinetoscope.analysis.steps.time_breakdown import run_breakdown
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
-from kinetoscope.analysis.windows.kernel_names import notes_on_communication
+from kinetoscope.analysis.windows.kernel_names import build_communication_notes
 from kinetoscope.frames.run_state import run_state
 
 
@@ -52,7 +52,7 @@ class JoinedRun:
 
     traces: Sequence[SummedTrace]
     summaries: Sequence[WindowSummary]
-    notes_on_copies: Sequence[str]
+    copy_notes: Sequence[str]
     ranks: Sequence[RankRow]
     collectives: JoinedCollectives
     shifts: dict[int, ClockShift]
@@ -196,11 +196,11 @@ class JoinedRun:
         return [
             *self.why_unjudged,
             *(note for trace in self.traces for note in trace.notes),
-            *self.notes_on_copies,
-            *notes_on_run(self.traces, self.summaries, self.ranks, self.steps, self.shifts),
-            *notes_on_communication([row.name for row in self.kernels if row.kind == "compute"]),
-            *notes_on_flops(self.operators),
-            *notes_on_replay(None if self.is_partial else graph),
+            *self.copy_notes,
+            *build_run_notes(self.traces, self.summaries, self.ranks, self.steps, self.shifts),
+            *build_communication_notes([row.name for row in self.kernels if row.kind == "compute"]),
+            *build_flop_notes(self.operators),
+            *build_replay_notes(None if self.is_partial else graph),
         ]
 
     def _build_facts(self, notes: Sequence[str]) -> RunFacts:
@@ -219,7 +219,7 @@ class JoinedRun:
             bound_by = "unknown"  # there may be a device without any recorded event
         parts_computed, timed_ns = [one.work_sums for one in self.summaries], None if self.is_partial else step_ns
         rates = compute_rates(parts_computed, timed_ns)
-        notes = [*notes, *notes_on_rates(parts_computed, timed_ns), *notes_on_steps(self.num_steps)]
+        notes = [*notes, *build_rate_notes(parts_computed, timed_ns), *build_step_notes(self.num_steps)]
         return {
             "name": name,
             "title": name,

@@ -28,7 +28,7 @@ def ranks_to_replay(report: RunReport) -> set[int]:
     return set(list(dict.fromkeys([*late, *most, *report.run["ranks"]]))[:MAX_REPLAYED])
 
 
-def notes_on_sample(report: RunReport) -> list[str]:
+def build_sample_notes(report: RunReport) -> list[str]:
     """Return a sentence on the sample if not all ranks are replayed."""
     num_ranks = len(report.run["ranks"])
     if num_ranks <= MAX_REPLAYED:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from kinetoscope.analysis.ranks.clock_alignment import notes_on_clock_shifts
+from kinetoscope.analysis.ranks.clock_alignment import build_clock_shift_notes
 from kinetoscope.analysis.ranks.collectives import MAX_CLOCK_DIFFERENCE_NS, ClockShift
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.stragglers import MIN_CLOCK_BOUNDS, MIN_SHARE_OF_STEP
@@ -107,11 +107,11 @@ def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
     return [
         *cut,
         *([_explain_unknown_events(unknown_device_events)] if unknown_device_events else []),
-        *_notes_on_filtered(traces),
+        *_build_filtered_notes(traces),
     ]
 
 
-def _notes_on_filtered(traces: Iterable[SummedTrace]) -> Iterable[str]:
+def _build_filtered_notes(traces: Iterable[SummedTrace]) -> Iterable[str]:
     files = [_label(trace.name) for trace in traces if any(window.is_filtered for window in trace.windows)]
     if files:
         more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
@@ -122,7 +122,7 @@ def _notes_on_filtered(traces: Iterable[SummedTrace]) -> Iterable[str]:
         )
 
 
-def notes_on_run(
+def build_run_notes(
     traces: Sequence[SummedTrace],
     windows: Sequence[WindowSummary],
     ranks: Sequence[RankRow],
@@ -131,16 +131,16 @@ def notes_on_run(
 ) -> list[str]:
     """Return notes on missing data and on the accuracy of clocks."""
     return [
-        *_notes_on_truncated(traces),
-        *_notes_on_contents(traces),
-        *_notes_on_ranks(traces),
-        *_notes_on_steps(traces, windows, steps),
-        *_notes_on_devices(ranks, windows),
-        *_notes_on_clocks(shifts, steps),
+        *_build_truncated_notes(traces),
+        *_build_content_notes(traces),
+        *_build_rank_notes(traces),
+        *_build_step_notes(traces, windows, steps),
+        *_build_device_notes(ranks, windows),
+        *_build_clock_notes(shifts, steps),
     ]
 
 
-def _notes_on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
+def _build_truncated_notes(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         if trace.is_cut and trace.last_step is not None:
             of = "" if trace.rank is None else f" (rank {trace.rank})"
@@ -148,7 +148,7 @@ def _notes_on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
             yield f"{_label(trace.name)}{of} is truncated: {steps}."
 
 
-def _notes_on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
+def _build_content_notes(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         has_spans = any(window.num_spans for window in trace.windows)
         if has_spans and not any(window.is_of_torch for window in trace.windows):
@@ -161,7 +161,7 @@ def _notes_on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
             )
 
 
-def _notes_on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
+def _build_rank_notes(traces: Sequence[SummedTrace]) -> Iterable[str]:
     """Yield a note on ranks without traces. Waits for them look like waits for no rank."""
     if absent := _absent_ranks(traces):
         yield (
@@ -195,7 +195,7 @@ def _format_steps(numbers: Sequence[int]) -> str:
     return f"step{'s' if len(numbers) > 1 else ''} {format_ranges(numbers, _MAX_NAMED)}"
 
 
-def _notes_on_steps(
+def _build_step_notes(
     traces: Sequence[SummedTrace], windows: Sequence[WindowSummary], steps: Sequence[StepRow]
 ) -> Iterable[str]:
     if not steps:
@@ -237,7 +237,7 @@ def _explain_missing_steps(traces: Sequence[SummedTrace]) -> str:
     )
 
 
-def _notes_on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
+def _build_device_notes(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
     has_unknown_events = any(window.unknown_device_events for window in windows)
     may_have_one = {window.rank for window in windows if window.unknown_device_events}
     ranks = [row for row in ranks if row.rank not in may_have_one]
@@ -256,7 +256,7 @@ def _explain_unknown_events(counts: Mapping[str, int]) -> str:
     )
 
 
-def _notes_on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:
+def _build_clock_notes(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:
     for rank, shift in sorted(shifts.items()):
         if abs(shift.shift_ns) > MAX_CLOCK_DIFFERENCE_NS:
             order = "behind" if shift.shift_ns > 0 else "before"
@@ -266,7 +266,7 @@ def _notes_on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow])
                 f"{_format_duration(shift.bound_ns)}."
             )
     near = {rank: shift for rank, shift in shifts.items() if abs(shift.shift_ns) <= MAX_CLOCK_DIFFERENCE_NS}
-    for note in notes_on_clock_shifts(near):
+    for note in build_clock_shift_notes(near):
         yield f"{note} Their times were moved so that these end together."
     bound_ns = MIN_CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
     if steps and bound_ns > MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0):

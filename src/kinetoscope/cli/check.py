@@ -71,10 +71,10 @@ def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
     if len({rank for check in checks if check.path in names for rank in check.ranks}) < 2:
         return []
     # here, since importing polars takes longer than checking a small file
-    from kinetoscope.analysis.ranks.clock_alignment import estimate_clock_shifts, notes_on_clock_shifts
+    from kinetoscope.analysis.ranks.clock_alignment import build_clock_shift_notes, estimate_clock_shifts
 
     more = "kinetoscope summary corrects for that; a merged trace does not."
-    return [Finding("clock", f"{note} {more}") for note in notes_on_clock_shifts(estimate_clock_shifts(names))]
+    return [Finding("clock", f"{note} {more}") for note in build_clock_shift_notes(estimate_clock_shifts(names))]
 
 
 def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:

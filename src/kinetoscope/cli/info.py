@@ -11,7 +11,7 @@ from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_pat
 from kinetoscope.cli.paths import require_existing
 from kinetoscope.cli.summary import describe_pulse
 from kinetoscope.core.text.wording import format_count, sanitize_lines
-from kinetoscope.frames.load import notes_on_attempts
+from kinetoscope.frames.load import build_attempt_notes
 from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
 
 _MAX_TRACES = 40
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_merged(arguments.inputs)
     require_existing(arguments.inputs)
     traces = load_traces(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
-    for note in (note for name in arguments.inputs for note in notes_on_attempts(name, arguments.attempt)):
+    for note in (note for name in arguments.inputs for note in build_attempt_notes(name, arguments.attempt)):
         print(sanitize_lines(note), file=sys.stderr)
     summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:

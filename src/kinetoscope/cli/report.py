@@ -27,7 +27,7 @@ from kinetoscope.core.text.wording import format_file_size, sanitize_lines
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.sentence_redaction import LEFT_OUT
-from kinetoscope.frames.load import STDIN, is_url, list_traces, load_one, notes_on_attempts
+from kinetoscope.frames.load import STDIN, build_attempt_notes, is_url, list_traces, load_one
 from kinetoscope.frames.trace import Trace
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import RecordedWindows, build_page
@@ -117,7 +117,7 @@ def _analyze(
     runs = [_find_sources([given], arguments, anonymizer) for given in arguments.inputs] if are_two else []
     if not runs:
         sources = _find_sources(arguments.inputs, arguments, anonymizer)
-        notes = [note for given in arguments.inputs for note in notes_on_attempts(given, arguments.attempt)]
+        notes = [note for given in arguments.inputs for note in build_attempt_notes(given, arguments.attempt)]
         return report_on(sources, selection, notes=notes, titled_by=arguments.inputs), None, sources
     reports = [
         report_on(sources, selection, titled_by=[given]) for sources, given in zip(runs, arguments.inputs, strict=True)

@@ -87,7 +87,7 @@ def load(
     if isinstance(source, (str, os.PathLike)) and is_one_trace(name := os.fspath(source)):
         return load_one(name, cache=cache)
     names = list_traces(source, attempt)
-    for note in notes_on_attempts(source, attempt):
+    for note in build_attempt_notes(source, attempt):
         _log.warning(note)
     traces = map_function(executor)(partial(_load_in_any, _this_process(), cache=cache), names)
     pulses = find_run_pulses(source, attempt) if isinstance(source, (str, os.PathLike)) else []
@@ -211,7 +211,7 @@ def _write_cache(trace: TraceEvents, place: CacheEntry, mark: str | None) -> Non
         place.evict()
 
 
-def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
+def build_attempt_notes(source: object, attempt: int | None = None) -> list[str]:
     """Return notes on the other attempts of a run, and on later runs recorded into its folder.
 
     There are none if ``source`` is no folder of a run.

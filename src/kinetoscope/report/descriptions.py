@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.analysis.findings.finding import Finding, Where
-from kinetoscope.analysis.ranks.contention import notes_on_contention
+from kinetoscope.analysis.ranks.contention import build_contention_notes
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import RunFacts, RunReport, unfinished_notice
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
@@ -197,7 +197,7 @@ def list_warnings(report: RunReport) -> list[str]:
     """Return sentences that come before any number: an incomplete run or trace, and CPU contention."""
     run = report.run
     ended = [text] if (text := unfinished_notice(run)) else []
-    contention = notes_on_contention(run["contention"]) if run["contention"] is not None else []
+    contention = build_contention_notes(run["contention"]) if run["contention"] is not None else []
     return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
 
 

@@ -117,7 +117,7 @@ def compare_sources(
 
     found = reports(selection)
     shared = frozenset(found[0].run["ranks"]) & frozenset(found[1].run["ranks"])
-    notes = _notes_on_ranks(found, shared)
+    notes = _build_rank_notes(found, shared)
     if notes and shared:
         found = reports(replace(selection, ranks=shared))
     if selection != Selection():  # pulses have all ranks, all seconds, and only the usual steps
@@ -154,8 +154,8 @@ def compare_reports(
         threshold: as for `compare`.
         notes: sentences on differences between their ranks.
     """
-    differences, rows, more_steps = [*notes, *_notes_on_devices(before, after)], [], None
-    about = [*_notes_on_losses(before, after), *differences, *_notes_on_steps(before, after)]
+    differences, rows, more_steps = [*notes, *_build_device_notes(before, after)], [], None
+    about = [*_build_loss_notes(before, after), *differences, *_build_step_notes(before, after)]
     if before.steps and after.steps:
         series = _drop_unshared_modules(*_merge_unshared_fields(step_series(before), step_series(after)))
         runs = _Runs(
@@ -178,9 +178,9 @@ def compare_reports(
             rows = [replace(row, change=0.0, interval=(0.0, 0.0), verdict="same", is_worse=False) for row in rows]
         else:
             about += [
-                *_notes_on_operators(rows),
-                *_notes_on_modules(before, after),
-                *_notes_on_all_steps(runs.all_steps),
+                *_build_operator_notes(rows),
+                *_build_module_notes(before, after),
+                *_build_all_steps_notes(runs.all_steps),
             ]
     return Comparison(
         before=before.run,
@@ -407,7 +407,7 @@ def _verdict(log: float, half: float, threshold: float) -> str:
     return "same" if is_within else "unsure"
 
 
-def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> list[str]:
+def _build_rank_notes(reports: Sequence[RunReport], shared: frozenset[int]) -> list[str]:
     ranks = [report.run["ranks"] for report in reports]
     if ranks[0] == ranks[1]:
         return []
@@ -419,7 +419,7 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     return [f"{ranks_of_both}: of both, only {compared}."]
 
 
-def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:
+def _build_device_notes(before: RunReport, after: RunReport) -> list[str]:
     """Return a note if the runs had different devices."""
     sides = [_devices_of(report) for report in (before, after)]
     if None in sides or sides[0] == sides[1]:
@@ -437,13 +437,13 @@ def _devices_of(report: RunReport) -> str | None:
     return None if any(row.window_ns is not None for row in report.ranks) else "no device"
 
 
-def _notes_on_losses(before: RunReport, after: RunReport) -> list[str]:
+def _build_loss_notes(before: RunReport, after: RunReport) -> list[str]:
     """Return the reasons why findings of a run are unknown: events that its traces lack may have been lost."""
     sides = {"Before": before, "After": after}
     return [f"{when}: {why}" for when, report in sides.items() for why in report.why_unjudged]
 
 
-def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
+def _build_step_notes(before: RunReport, after: RunReport) -> list[str]:
     notes = []
     for when, report in (("Before", before), ("After", after)):
         num_steps = report.run["num_steps"]
@@ -463,7 +463,7 @@ def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
     return notes
 
 
-def _notes_on_all_steps(change: StepChange | None) -> list[str]:
+def _build_all_steps_notes(change: StepChange | None) -> list[str]:
     if change is None:
         return []
     sides = [*zip(("before", "after"), change.num_steps, change.has_recorded, strict=True)]
@@ -482,7 +482,7 @@ def _notes_on_all_steps(change: StepChange | None) -> list[str]:
     ]
 
 
-def _notes_on_operators(rows: Sequence[ComparisonRow]) -> list[str]:
+def _build_operator_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     calls = [row for row in rows if row.kind in ("operator", "kernel")]
     in_one = sum(row.verdict in ("new", "gone") for row in calls)
     if in_one <= len(calls) / 2:
@@ -490,7 +490,7 @@ def _notes_on_operators(rows: Sequence[ComparisonRow]) -> list[str]:
     return [f"{in_one} of {len(calls)} operators and kernels are in one run only: these may be different programs."]
 
 
-def _notes_on_modules(before: RunReport, after: RunReport) -> list[str]:
+def _build_module_notes(before: RunReport, after: RunReport) -> list[str]:
     """Return a note if modules were recorded in one of the runs only."""
     if bool(before.modules) == bool(after.modules):
         return []

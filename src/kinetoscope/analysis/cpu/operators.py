@@ -113,7 +113,7 @@ def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 
-def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
+def build_flop_notes(rows: Sequence[OperatorRow]) -> list[str]:
     """Return a sentence on how to record shapes if they are missing for all operators with FLOPs."""
     counted = [row for row in rows if row.name in FORMULAS]
     if not counted or any(row.shapes is not None for row in counted):

@@ -8,13 +8,13 @@ from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS
 from kinetoscope.analysis.windows.window import MIN_STEPS
 
 
-def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
+def build_replay_notes(graph: ReplayGraph | None) -> list[str]:
     """Return the reason why no finding has a saving, if none has."""
     why = graph.why_untrusted if graph is not None else None
     return [f"The estimated savings of findings are unknown: {why}"] if why is not None else []
 
 
-def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> list[str]:
+def build_loader_notes(graph: ReplayGraph | None, findings: Sequence[Finding]) -> list[str]:
     """Return the condition of savings where the speed of a loader is unknown."""
     is_waited_for = any(finding.kind == "input_bound" for finding in findings)
     has_saving = any(finding.saving_ns_per_step for finding in findings)
@@ -26,7 +26,7 @@ def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> 
     ]
 
 
-def notes_on_steps(num_steps: int) -> list[str]:
+def build_step_notes(num_steps: int) -> list[str]:
     """Return a note on too few steps to see growth and periods, or to know the step time."""
     if not 0 < num_steps < MIN_STEPS:
         return []

@@ -75,7 +75,7 @@ def estimate_clock_shifts(names: Iterable[str]) -> dict[int, ClockShift]:
     return join_collectives(moved, exact_ranks)[1] if moved else {}
 
 
-def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
+def build_clock_shift_notes(shifts: Mapping[int, ClockShift]) -> list[str]:
     """Return a sentence on clocks that differ by more than the error of the estimate, if some do."""
     differing = {
         rank: abs(shift.shift_ns)

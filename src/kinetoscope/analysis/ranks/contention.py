@@ -127,7 +127,7 @@ def find_contention(delay: RunQueueDelay, use: CpuUse) -> Contention | None:
     return Contention(own_percent=own, others_percent=others, steal_percent=steal, slowdown=slowdown)
 
 
-def notes_on_contention(contention: Contention | None) -> list[str]:
+def build_contention_notes(contention: Contention | None) -> list[str]:
     """Return sentences on contention that slows the loop, and on its causes."""
     if contention is None or (contention["slowdown"] or 1) < _MIN_SLOWDOWN:
         return []

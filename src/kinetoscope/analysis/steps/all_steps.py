@@ -353,7 +353,7 @@ def _select_single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tu
     return recorded, unrecorded
 
 
-def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:
+def build_period_notes(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:
     """Return a sentence if windows are shorter than the period in which the loop's steps are long."""
     longest = max((len(stretch.rows) for stretch in stretches(steps)), default=0)
     rows = _select_usual_rows(pulses[0], steps) if pulses and longest else []

@@ -143,7 +143,7 @@ def _coverage(parts: Sequence[WorkSums]) -> float | None:
     return sum(part.covered_ns for part in parts) / matmul_ns if matmul_ns else None
 
 
-def notes_on_rates(parts: Sequence[WorkSums], step_ns: float | None) -> list[str]:
+def build_rate_notes(parts: Sequence[WorkSums], step_ns: float | None) -> list[str]:
     """Return a sentence on missing FLOP/s: shapes of too few matmuls are known, or they are wrong."""
     coverage = _coverage(parts)
     if coverage is None or coverage >= MIN_COVERAGE:

@@ -113,7 +113,7 @@ def looks_like_communication(name: str) -> bool:
     return looks and _NAMED_AFTER_OPERATORS.match(base_name) is None and not is_communication(name)
 
 
-def notes_on_communication(kernels: Iterable[str]) -> list[str]:
+def build_communication_notes(kernels: Iterable[str]) -> list[str]:
     """Return a sentence on compute kernels whose names look like communication; none if there are no such kernels."""
     found = [name for name in kernels if looks_like_communication(name)]
     if not found:

@@ -1,7 +1,7 @@
 """Thresholds of waits, CPU contention, Python overhead and small operators."""
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
-from kinetoscope.analysis.ranks.contention import notes_on_contention
+from kinetoscope.analysis.ranks.contention import build_contention_notes
 from support.synthetic_evidence import STEP_NS, Run, find
 from support.synthetic_evidence.thresholds import threshold
 from support.synthetic_evidence.thresholds.confidence import confidence_of, pauses, python_between
@@ -235,7 +235,7 @@ def may_have_waited(machine_percent):
 @threshold("ranks.contention._MIN_SLOWDOWN", between=(1.05, 1.15))
 def is_worth_a_note(slowdown):
     return bool(
-        notes_on_contention({"own_percent": 10, "others_percent": 80, "steal_percent": 0, "slowdown": slowdown})
+        build_contention_notes({"own_percent": 10, "others_percent": 80, "steal_percent": 0, "slowdown": slowdown})
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kinetoscope
 from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, estimate_work
-from kinetoscope.analysis.steps.step_work import WorkSums, compute_rates, notes_on_rates
+from kinetoscope.analysis.steps.step_work import WorkSums, build_rate_notes, compute_rates
 from trainsim import Settings, simulate
 
 LOOP, STREAM = 1, 7
@@ -224,7 +224,7 @@ def test_share_above_the_whole_peak_is_not_reported():
     beyond = [WorkSums(1, True, 8.0, 8.0, 1100.0, 10, 10)]
     nothing = {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": 1}
     assert compute_rates(beyond, 1000.0) == nothing
-    assert len(notes_on_rates(beyond, 1000.0)) == 1
+    assert len(build_rate_notes(beyond, 1000.0)) == 1
 
 
 def test_no_operator_or_kernel_is_faster_than_the_peak_of_its_device(tmp_path):

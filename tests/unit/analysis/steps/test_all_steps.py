@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
-from kinetoscope.analysis.steps.all_steps import describe_abnormal_recording, notes_on_period, summarize_all_steps
+from kinetoscope.analysis.steps.all_steps import build_period_notes, describe_abnormal_recording, summarize_all_steps
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.report.descriptions import describe_all_steps
@@ -229,5 +229,5 @@ def steps_of(pulses, recorded):
 def test_a_window_that_is_shorter_than_the_period_of_the_loop_is_noted(tmp_path, every, num_recorded, is_noted):
     durations = [20.0 if step % every == 19 else 5.0 for step in range(400)]
     pulses = run_of(tmp_path, durations, range(30, 30 + num_recorded))
-    notes = notes_on_period(pulses, steps_of(pulses, range(30, 30 + num_recorded)))
+    notes = build_period_notes(pulses, steps_of(pulses, range(30, 30 + num_recorded)))
     assert [note.startswith("Every 20th step") for note in notes] == [True] * is_noted

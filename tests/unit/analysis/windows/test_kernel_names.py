@@ -6,7 +6,11 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.windows.kernel_names import is_communication, looks_like_communication, notes_on_communication
+from kinetoscope.analysis.windows.kernel_names import (
+    build_communication_notes,
+    is_communication,
+    looks_like_communication,
+)
 from support.report_consistency import screen
 from trainsim import Fault, Settings, simulate
 from trainsim.analyses import analyze_cached
@@ -95,9 +99,9 @@ def test_kernels_that_only_look_like_communication_have_a_note(name):
 
 
 def test_three_of_many_communication_like_kernels_are_named_and_the_rest_counted():
-    (note,) = notes_on_communication([*COMPUTES, *LOOKS_LIKE_IT])
+    (note,) = build_communication_notes([*COMPUTES, *LOOKS_LIKE_IT])
     assert note.endswith(", reduce_scatter_v2 and 3 more.")
-    assert notes_on_communication(COMPUTES) == []
+    assert build_communication_notes(COMPUTES) == []
 
 
 def renamed(folder, name):
