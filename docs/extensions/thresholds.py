@@ -34,7 +34,7 @@ INTRODUCTION = """\
 # Thresholds of findings
 
 Numbers that decide whether a finding is reported, its confidence and its advice. The values are read from the code when
-this page is built. The last column says where a value comes from:
+this page is built. "Set by" is where a value comes from:
 
 - **contract**: part of the definition of what is reported; it changes with a new version of the schema only.
 - **measured**: an experiment, which the row names.
