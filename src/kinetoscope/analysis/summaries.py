@@ -25,7 +25,7 @@ from kinetoscope.analysis.steps.call_times_by_step import times_by_step
 from kinetoscope.analysis.steps.cpu_time_by_step import are_recorded_by_torch
 from kinetoscope.analysis.steps.step_work import WorkSums, work_by_step
 from kinetoscope.analysis.steps.steps import StepRow, num_devices, step_rows
-from kinetoscope.analysis.steps.time_breakdown import StretchBreakdown, step_to_cpu_ratio, stretch_breakdowns
+from kinetoscope.analysis.steps.time_breakdown import SequenceBreakdown, sequence_breakdowns, step_to_cpu_ratio
 from kinetoscope.analysis.windows.incomplete_traces import (
     drop_unfinished_step,
     is_filtered,
@@ -83,7 +83,7 @@ class WindowSummary:
     begin_ns: int
     ranks: list[RankRow]
     steps: list[StepRow]
-    parts: list[StretchBreakdown]
+    parts: list[SequenceBreakdown]
     calls: pl.DataFrame
     memory: list[MemoryRow]
     modules: pl.DataFrame | None
@@ -244,7 +244,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     step_work = work_by_step(window, work)
     steps = step_rows(window, loop, step_work)
     filtered = is_filtered(window)
-    parts = stretch_breakdowns(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
+    parts = sequence_breakdowns(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
     sums = _call_sums(window, work, modules, sum(one.steps_ns for one in parts))
     module_sums = None if modules is None else sum_modules(modules, work)
     del work  # the most memory is in use further down

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import cast
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.steps.step_time import timed_stretches
+from kinetoscope.analysis.steps.step_time import timed_sequences
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.kernel_names import is_communication
 from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS
@@ -132,8 +132,8 @@ def sum_over(series: Mapping[SeriesKey, list[float]], field: str) -> dict[Series
 
 def _step_times(steps: Iterable[StepRow]) -> list[float]:
     times: defaultdict[int, list[float]] = defaultdict(list)
-    for stretch in timed_stretches(steps):
-        for step, time_ns in stretch.times_ns():
+    for sequence in timed_sequences(steps):
+        for step, time_ns in sequence.times_ns():
             times[step].append(time_ns)
     return _means(times)
 

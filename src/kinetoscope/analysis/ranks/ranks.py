@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.gpu.idle import idle_time
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.steps.time_breakdown import StepBreakdown, StretchBreakdown, run_breakdown
+from kinetoscope.analysis.steps.time_breakdown import SequenceBreakdown, StepBreakdown, run_breakdown
 from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.devices import DeviceTime
 from kinetoscope.analysis.windows.intervals import IntervalUnion
@@ -85,15 +85,15 @@ def combine_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
     return sorted(sums.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device or 0))
 
 
-def add_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchBreakdown]]) -> list[RankRow]:
+def add_step_parts(rows: Iterable[RankRow], sequences: Iterable[tuple[int | None, SequenceBreakdown]]) -> list[RankRow]:
     """Return the rows with the time breakdown of a step of their rank.
 
     Args:
         rows: rows of ranks.
-        stretches: rank and parts of each recorded stretch.
+        sequences: rank and parts of each sequence of steps.
     """
-    by_rank: defaultdict[int | None, list[StretchBreakdown]] = defaultdict(list)
-    for rank, parts in stretches:
+    by_rank: defaultdict[int | None, list[SequenceBreakdown]] = defaultdict(list)
+    for rank, parts in sequences:
         by_rank[rank].append(parts)
     of_ranks = {rank: run_breakdown(parts) for rank, parts in by_rank.items()}
     unknown = (None, None, "unknown")

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import NamedTuple, TypedDict
 
 from kinetoscope.analysis.steps.periods import find_period, format_ordinal
-from kinetoscope.analysis.steps.step_time import stretches
+from kinetoscope.analysis.steps.step_time import step_sequences
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.core.text.wording import format_percent
@@ -355,7 +355,7 @@ def _select_single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tu
 
 def build_period_notes(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:
     """Return a sentence if windows are shorter than the period in which the loop's steps are long."""
-    longest = max((len(stretch.rows) for stretch in stretches(steps)), default=0)
+    longest = max((len(sequence.rows) for sequence in step_sequences(steps)), default=0)
     rows = _select_usual_rows(pulses[0], steps) if pulses and longest else []
     if len(rows) < _MIN_UNRECORDED_STEPS:
         return []

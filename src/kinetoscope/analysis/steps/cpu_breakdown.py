@@ -1,4 +1,4 @@
-"""CPU time breakdown of a stretch of steps."""
+"""CPU time breakdown of consecutive steps."""
 
 from collections.abc import Sequence
 from typing import TypedDict

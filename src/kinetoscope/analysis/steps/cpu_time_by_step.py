@@ -101,7 +101,7 @@ class CpuTimeByStep:
 
     @property
     def _python(self) -> pl.DataFrame:
-        """The stretches in which the loop's thread is in none of its operators and calls, and does not wait."""
+        """The intervals in which the loop's thread is in none of its operators and calls, and does not wait."""
         return self._loop.busy.complement(*time_bounds(self._window.steps)).pieces
 
     def _null_unless_recorded(self, values: pl.Series) -> pl.Series:

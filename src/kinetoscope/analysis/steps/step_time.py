@@ -24,7 +24,7 @@ MIN_TIMED_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Stretch:
+class StepSequence:
     """Steps of one rank that were recorded one after the other, in the order of time."""
 
     rows: Sequence[StepRow]
@@ -133,8 +133,8 @@ def device_end_ns(row: StepRow) -> int | None:
     return row.begin_ns + row.duration_ns + row.device_end_after_ns
 
 
-def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
-    """Return the stretches in which each rank recorded without a pause. The last row of a window ends one."""
+def step_sequences(steps: Iterable[StepRow]) -> list[StepSequence]:
+    """Return the sequences of steps that each rank recorded without a pause. The end of a window ends one."""
     found: list[list[StepRow]] = []
     for rows in _by_rank(steps).values():
         is_new = True
@@ -143,29 +143,29 @@ def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
                 found.append([])
             found[-1].append(row)
             is_new = row.between_ns is None
-    return [Stretch(rows) for rows in found]
+    return [StepSequence(rows) for rows in found]
 
 
-def timed_stretches(steps: Iterable[StepRow]) -> list[Stretch]:
-    """Return the stretches that have a step time: single steps only where there are no others."""
-    found = stretches(steps)
-    return [stretch for stretch in found if not stretch.is_single_step] or found
+def timed_sequences(steps: Iterable[StepRow]) -> list[StepSequence]:
+    """Return the sequences that have a step time: single steps only where there are no others."""
+    found = step_sequences(steps)
+    return [sequence for sequence in found if not sequence.is_single_step] or found
 
 
 def step_time_ns(steps: Iterable[StepRow]) -> float | None:
     """Return the mean step time in whole nanoseconds; None without steps."""
-    timed = timed_stretches(steps)
-    num_steps = sum(stretch.num_steps for stretch in timed)
-    return float(round(sum(stretch.time_ns for stretch in timed) / num_steps)) if timed else None
+    timed = timed_sequences(steps)
+    num_steps = sum(sequence.num_steps for sequence in timed)
+    return float(round(sum(sequence.time_ns for sequence in timed) / num_steps)) if timed else None
 
 
 def ratio_to_recorded_mean(steps: Sequence[StepRow], step_ns: float) -> float:
     """Return the ratio of a step of ``step_ns`` to the mean of all recorded time.
 
-    The last step of a stretch is not in the step time, since no begin follows it, but a replay saves its time too.
+    The last step of a sequence is not in the step time, since no begin follows it, but a replay saves its time too.
     Below 1 it took longer than the others.
     """
-    recorded_ns = sum(stretch.recorded_ns for stretch in stretches(steps))
+    recorded_ns = sum(sequence.recorded_ns for sequence in step_sequences(steps))
     return step_ns * len(steps) / recorded_ns if recorded_ns > 0 else 1.0
 
 

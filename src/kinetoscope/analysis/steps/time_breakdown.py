@@ -7,7 +7,7 @@ from typing import TypedDict, cast
 import polars as pl
 
 from kinetoscope.analysis.steps.cpu_breakdown import CpuBreakdown, cpu_breakdown
-from kinetoscope.analysis.steps.step_time import Stretch, device_end_ns, stretches
+from kinetoscope.analysis.steps.step_time import StepSequence, device_end_ns, step_sequences
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.devices import DeviceTime
 from kinetoscope.analysis.windows.window import RankWindow
@@ -33,8 +33,8 @@ class StepBreakdown(TypedDict):
 
 
 @dataclass(frozen=True)
-class StretchBreakdown:
-    """The breakdowns of one rank's stretch, in whole nanoseconds.
+class SequenceBreakdown:
+    """The breakdowns of a sequence of steps of one rank, in whole nanoseconds.
 
     ``time_ns`` is the time of ``num_steps`` of its ``num_recorded`` steps.
     """
@@ -58,37 +58,37 @@ class StretchBreakdown:
         return self.time_ns / self.num_steps * self.num_recorded
 
 
-def step_to_cpu_ratio(parts: Sequence[StretchBreakdown]) -> float:
+def step_to_cpu_ratio(parts: Sequence[SequenceBreakdown]) -> float:
     """Return the ratio of the step time to its CPU time; 1 if unknown."""
     timed = [one for one in parts if not one.is_single_step]
     cpu_ns = sum(one.cpu_ns for one in timed)
     return sum(one.time_ns for one in timed) / cpu_ns if cpu_ns > 0 else 1.0
 
 
-def stretch_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchBreakdown]:
-    """Return the breakdowns of each stretch of a window, without the device's if ``is_partial``."""
+def sequence_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[SequenceBreakdown]:
+    """Return the breakdowns of each sequence of steps in a window, without the device's if ``is_partial``."""
     devices = [] if is_partial else window.devices.times
-    return [_stretch_breakdown(devices, stretch) for stretch in stretches(rows)]
+    return [_sequence_breakdown(devices, sequence) for sequence in step_sequences(rows)]
 
 
-def _stretch_breakdown(devices: Sequence[DeviceTime], stretch: Stretch) -> StretchBreakdown:
-    first = stretch.rows[0]
-    host_end_ns = first.begin_ns + stretch.cpu_ns
-    parts = cpu_breakdown(stretch.timed_rows, first.begin_ns, host_end_ns)
-    parts["ahead_ns"] = stretch.time_ns - stretch.cpu_ns
-    begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_single_step else first.begin_ns
-    return StretchBreakdown(
-        num_steps=stretch.num_steps,
-        num_recorded=len(stretch.rows),
-        is_single_step=stretch.is_single_step,
-        is_on_device=stretch.is_on_device,
-        time_ns=stretch.time_ns,
+def _sequence_breakdown(devices: Sequence[DeviceTime], sequence: StepSequence) -> SequenceBreakdown:
+    first = sequence.rows[0]
+    host_end_ns = first.begin_ns + sequence.cpu_ns
+    parts = cpu_breakdown(sequence.timed_rows, first.begin_ns, host_end_ns)
+    parts["ahead_ns"] = sequence.time_ns - sequence.cpu_ns
+    begin_ns = device_end_ns(first) if sequence.is_on_device and not sequence.is_single_step else first.begin_ns
+    return SequenceBreakdown(
+        num_steps=sequence.num_steps,
+        num_recorded=len(sequence.rows),
+        is_single_step=sequence.is_single_step,
+        is_on_device=sequence.is_on_device,
+        time_ns=sequence.time_ns,
         host=parts,
-        device=_device_breakdown(devices, begin_ns or 0, stretch),
+        device=_device_breakdown(devices, begin_ns or 0, sequence),
     )
 
 
-def _device_breakdown(devices: Sequence[DeviceTime], begin_ns: int, stretch: Stretch) -> DeviceBreakdown | None:
+def _device_breakdown(devices: Sequence[DeviceTime], begin_ns: int, sequence: StepSequence) -> DeviceBreakdown | None:
     """Return the mean over the rank's devices; idle is the rest.
 
     Work that was in flight before a step alone counts, if it ran during the step. At the device's pace such a step
@@ -96,13 +96,13 @@ def _device_breakdown(devices: Sequence[DeviceTime], begin_ns: int, stretch: Str
     """
     if not devices:
         return None
-    if stretch.is_single_step and stretch.is_on_device:
-        compute = stretch.rows[0].device_compute_ns or 0
-        return _fill_idle(stretch.time_ns, compute, stretch.time_ns - compute, 0)
-    end_ns = begin_ns + stretch.time_ns
+    if sequence.is_single_step and sequence.is_on_device:
+        compute = sequence.rows[0].device_compute_ns or 0
+        return _fill_idle(sequence.time_ns, compute, sequence.time_ns - compute, 0)
+    end_ns = begin_ns + sequence.time_ns
     of_each = [_busy_times(one, begin_ns, end_ns) for one in devices]
     compute, communication, copy = (sum(column) // len(of_each) for column in zip(*of_each, strict=True))
-    return _fill_idle(stretch.time_ns, compute, communication, copy)
+    return _fill_idle(sequence.time_ns, compute, communication, copy)
 
 
 def _fill_idle(time_ns: int, compute: int, communication: int, copy: int) -> DeviceBreakdown:
@@ -125,7 +125,7 @@ def _busy_times(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, in
 
 
 def run_breakdown(
-    parts: Sequence[StretchBreakdown], late_wait_ns: float = 0
+    parts: Sequence[SequenceBreakdown], late_wait_ns: float = 0
 ) -> tuple[float | None, StepBreakdown | None, str]:
     """Return the step time, its breakdown, and its bound, as means over ranks.
 

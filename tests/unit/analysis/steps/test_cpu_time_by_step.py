@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import memory_allocations
-from kinetoscope.analysis.steps.step_time import timed_stretches
+from kinetoscope.analysis.steps.step_time import timed_sequences
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, simulate
 from trainsim.analyses import measured
@@ -75,7 +75,7 @@ def test_the_parts_of_the_run_add_up_to_its_step(any_run):
 def test_each_part_of_the_run_is_the_mean_of_its_steps(any_run):
     _, report = any_run
     parts = report.run["parts"]["host"]
-    rows = [row for stretch in timed_stretches(report.steps) for row in stretch.timed_rows]
+    rows = [row for sequence in timed_sequences(report.steps) for row in sequence.timed_rows]
     for name in STEP_PARTS:
         known = [value for row in rows if (value := getattr(row, name)) is not None]
         assert (parts[name] is None) == (not known), name
@@ -114,9 +114,9 @@ def test_steps_and_what_lies_between_them_add_up_to_each_window():
     for rank in run.ranks:
         rows = [row for row in report.steps if row.rank == rank.rank]
         windows = [rows[place : place + 4] for place in range(0, len(rows), 4)]
-        for window, stretch_ns in zip(windows, run.truth.cycles_ns[rank.rank], strict=True):
+        for window, sequence_ns in zip(windows, run.truth.cycles_ns[rank.rank], strict=True):
             inside = sum(row.duration_ns + (row.between_ns or 0) + (row.evaluation_ns or 0) for row in window)
-            assert inside + sum(after.data_wait_ns for _, after in pairwise(window)) == stretch_ns
+            assert inside + sum(after.data_wait_ns for _, after in pairwise(window)) == sequence_ns
 
 
 def test_memory_that_a_closure_takes_in_its_forward_pass_is_forwards(tmp_path):

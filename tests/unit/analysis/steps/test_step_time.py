@@ -13,7 +13,7 @@ import kinetoscope
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.replay.delayed_batches import DelayedBatches
-from kinetoscope.analysis.steps.step_time import saving_per_step_ns, step_time_ns, stretches
+from kinetoscope.analysis.steps.step_time import saving_per_step_ns, step_sequences, step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, random_settings, simulate
@@ -258,7 +258,7 @@ def rows(*, rank=0, first=0, begin_ns=0, num=4, cpu_ns=10 * MS, device_ns=10 * M
 def test_gap_between_two_cycles_is_no_step():
     cycles = [*rows(), *rows(first=4, begin_ns=1_000 * MS)]
     assert step_time_ns(cycles) == 10 * MS
-    assert [len(stretch.rows) for stretch in stretches(cycles)] == [4, 4]
+    assert [len(sequence.rows) for sequence in step_sequences(cycles)] == [4, 4]
 
 
 def test_device_that_is_slower_than_its_host_gives_the_pace():
