@@ -92,7 +92,7 @@ HANGS = [
 def test_hung_training_reports_its_location(kind, line, start, tmp_path):
     rank = start(kind).wait_until_it_hangs()
     assert (rank.phase, rank.step) == ("other", 29)
-    assert line_of(line) in rank.hang.place
+    assert line_of(line) in rank.hang.location
     (phase,) = wait_for_stuck_phases(tmp_path / "run")
     assert phase.hangs
     assert phase.resumed_ns is None
@@ -106,7 +106,7 @@ def test_hung_training_reports_its_location(kind, line, start, tmp_path):
 def test_a_loop_on_another_thread_hangs_where_it_is(start):
     """The main thread waits for it, and does not train."""
     rank = start("lock_on_another_thread").wait_until_it_hangs()
-    assert line_of("held.acquire()  #") in rank.hang.place
+    assert line_of("held.acquire()  #") in rank.hang.location
 
 
 def test_a_debugger_that_waits_for_a_person_is_no_hang(start):
@@ -116,20 +116,20 @@ def test_a_debugger_that_waits_for_a_person_is_no_hang(start):
 
 def test_a_call_that_holds_the_gil_is_found_with_its_line(start):
     training = start("call_that_holds_the_gil")
-    rank = training.wait_for(lambda rank: rank.hang is not None and rank.hang.place)
+    rank = training.wait_for(lambda rank: rank.hang is not None and rank.hang.location)
     assert rank.hang.holds_gil
-    assert line_of("sleep(10_000)") in rank.hang.place
+    assert line_of("sleep(10_000)") in rank.hang.location
 
 
 def test_hang_location_is_known_after_a_kill(start, tmp_path):
     training = start("lock")
-    place = training.wait_until_it_hangs().hang.place
+    location = training.wait_until_it_hangs().hang.location
     training.process.kill()
     training.process.wait()
     (rank,) = read_run_status(tmp_path / "run").ranks
     assert rank.state is RunState.KILLED
-    assert place
-    assert rank.hang.place == place
+    assert location
+    assert rank.hang.location == location
 
 
 def test_a_stopped_process_has_a_phase_and_no_line(start):
@@ -224,7 +224,7 @@ def test_on_a_full_disk_the_line_is_in_the_pulse(start, tmp_path):
             while True:
                 file.write(bytes(4096))
         rank = training.wait_until_it_hangs()
-        assert line_of("held.acquire()  #") in rank.hang.place
+        assert line_of("held.acquire()  #") in rank.hang.location
         assert not list((disk / "run" / FOLDER).glob("*.stuck"))
         training.process.send_signal(signal.SIGINT)
         _, output = training.process.communicate(timeout=LONG_S)
@@ -276,11 +276,11 @@ def test_rank_missing_in_a_collective_is_named(tmp_path):
     try:
         (found,) = wait_for(lambda: read_run_status(run).collectives, lambda: read_run_status(run), every_s=0.1)
         assert (found.waiting, found.missing, found.collective) == ([0], [1], "gloo:all_reduce")
-        places = {rank.rank: rank.hang.place for rank in read_run_status(run).ranks}
+        locations = {rank.rank: rank.hang.location for rank in read_run_status(run).ranks}
         lines = RANKS.splitlines()
         for rank, text in ((0, "all_reduce"), (1, "Event().wait")):
             (number,) = (number for number, line in enumerate(lines, 1) if text in line)
-            assert f"ranks.py({number})" in places[rank]
+            assert f"ranks.py({number})" in locations[rank]
     finally:
         for rank in ranks:
             rank.process.kill()
@@ -313,7 +313,7 @@ def test_a_worker_that_does_not_answer_is_a_hang_in_waiting_for_data(tmp_path):
     try:
         rank = training.wait_until_it_hangs()
         assert rank.phase == "data_wait"
-        assert "worker.py(14)" in rank.hang.place
+        assert "worker.py(14)" in rank.hang.location
     finally:
         os.system(f"pkill -KILL -P {training.process.pid}")
         training.process.kill()

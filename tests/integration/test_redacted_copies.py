@@ -98,7 +98,7 @@ def _add_pulse_files(folder):
     stack = ThreadStack("silver", True, ["falcon.py(3): lantern"])
     group = GroupState("garden", [0, 1], 7, "cherry")
     times = {"since_ns": 1, "found_ns": 9 * 10**9, "limit_ns": 10**9}
-    phase = StalledPhase("backward", True, 3, **times, place="falcon.py:3", stacks=[stack], groups=[group])
+    phase = StalledPhase("backward", True, 3, **times, location="falcon.py:3", stacks=[stack], groups=[group])
     start = process.attempt.start
     (folder / "pulse" / f"{start}.stuck").write_bytes(StallFile(process.ranks, process.attempt, [phase]).encoded())
     about = {"start": start, "restart": 0, "rank": 0, "step": 5, "epoch": 0, "begin_ns": 1}

@@ -146,7 +146,7 @@ def stuck_phase(folder: Path, script: str, program: str) -> dict[str, object]:
         finally:
             process.kill()
     (phase,) = read_stalls(folder / "run")[0].phases
-    kept = ("phase", "hangs", "place", "stacks", "groups")
+    kept = ("phase", "hangs", "location", "stacks", "groups")
     return {name: value for name, value in msgspec.to_builtins(phase).items() if name in kept}
 
 
@@ -159,7 +159,7 @@ def test_stacks_of_a_hung_run_are_equal(tmp_path):
     found = [stuck_phase(tmp_path / "0", "Meadow.py", HANGS), stuck_phase(tmp_path / "1", "Marker.py", other)]
     assert found[0] == found[1]
     assert "name 4.py(" in str(found[0]["stacks"])
-    assert "name 1" in str(found[0]["place"])
+    assert "name 1" in str(found[0]["location"])
 
 
 def test_names_of_groups_and_optimizers_are_redacted():

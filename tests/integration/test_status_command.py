@@ -185,9 +185,9 @@ def test_hung_rank_is_shown_with_its_phase_until_it_continues(tmp_path):
         (rank,) = about["ranks"]
         assert (code, about["state"], rank["is_stopped"]) == (3, "hanging", False)
         assert (rank["hang"]["hangs"], rank["hang"]["holds_gil"]) == (True, False)
-        assert "wait" in rank["hang"]["place"]
+        assert "wait" in rank["hang"]["location"]
         assert "Rank 0 hangs in other for " in status_text(tmp_path)[1]
-        assert rank["hang"]["place"] in status_text(tmp_path)[1]
+        assert rank["hang"]["location"] in status_text(tmp_path)[1]
         (tmp_path / "go").touch()
         wait_for(lambda: status_json(tmp_path)[1]["state"] == "recording")
         (tmp_path / "end").touch()

@@ -65,7 +65,7 @@ def own_events(*, in_devices: bool) -> Iterator[dict[str, Any]]:
     yield about | {"ph": "i", "cat": "loader", "name": "loader", "s": "t", "ts": 90.0, "args": loader}
     compiled = {"function": CANARY, "guard": f"L['{CANARY}'].shape[0] == 3"}
     yield about | {"ph": "X", "cat": "compile", "name": "compile/forward", "ts": 300.0, "dur": 900.0, "args": compiled}
-    held = {"holder": f"self.{CANARY}", "kind": CANARY, "place": f"the attribute {CANARY}", "line": f"{CANARY}.py:3"}
+    held = {"holder": f"self.{CANARY}", "kind": CANARY, "location": f"the attribute {CANARY}", "line": f"{CANARY}.py:3"}
     held |= {"steps": 6, "tensors": 6, "graphs": 0, "bytes": 2**24, "device": 0, "complete": 1}
     yield about | {"ph": "i", "cat": "memory_holder", "name": CANARY, "s": "t", "ts": 91.0, "args": held}
     yield about | {"ph": "X", "cat": CANARY, "name": "aten::relu", "ts": 400.0}

@@ -98,7 +98,7 @@ export interface DelayingRank {
   rank: number;
   num_calls: number;
   total_ns: number;
-  longest_ns: number;
+  max_ns: number;
 }
 
 export interface Waits {
@@ -161,7 +161,7 @@ export interface ComparedPart {
 
 export interface ComparedSide {
   label: string;
-  longest_ns: number;
+  max_total_ns: number;
   parts: ComparedPart[];
 }
 
@@ -198,7 +198,7 @@ export interface Piece {
   num_steps: number;
   num_recorded: number;
   mean_ns: number;
-  most_ns: number;
+  max_duration_ns: number;
   evaluation_ns: number | null;
   checkpoint_ns: number | null;
   width: number;
@@ -209,7 +209,7 @@ export interface AllSteps {
   num_steps: number;
   num_recorded: number;
   mean_ns: number;
-  most_ns: number;
+  max_duration_ns: number;
   slowest_step: number;
   slowest_rank: number;
   slowest_phase: string | null;
@@ -401,7 +401,7 @@ export interface MemoryHolder {
 export interface MemoryOwner {
   name: string;
   kind: string;
-  place: string;
+  location: string;
   line: string | null;
   num_steps: number;
   num_tensors: number;

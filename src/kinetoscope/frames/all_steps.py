@@ -27,8 +27,8 @@ _COLUMNS: dict[str, Any] = {
     "begin_ns": pl.Int64,
     "duration_ns": pl.Int64,
     **dict.fromkeys(PHASES, pl.Int64),
-    "least_ns": pl.Int64,
-    "most_ns": pl.Int64,
+    "min_duration_ns": pl.Int64,
+    "max_duration_ns": pl.Int64,
     "slowest_step": pl.Int64,
     "squares": pl.Float64,
 }
@@ -102,7 +102,7 @@ def _anonymize_phase(phase: StalledPhase, anonymizer: Anonymizer) -> StalledPhas
         )
         for group in phase.groups
     ]
-    return msgspec.structs.replace(phase, place=anonymizer.line(phase.place), stacks=[], groups=groups)
+    return msgspec.structs.replace(phase, location=anonymizer.line(phase.location), stacks=[], groups=groups)
 
 
 def _anonymize_collective(group: GroupState, anonymizer: Anonymizer) -> str:
@@ -136,8 +136,8 @@ def build_steps_frame(pulses: Sequence[Pulse]) -> pl.DataFrame:
             pulse.header.process.ranks.rank,
             *row[:5],
             *row.by_phase,
-            row.least_ns,
-            row.most_ns,
+            row.min_duration_ns,
+            row.max_duration_ns,
             row.slowest_step,
             row.squares,
         )

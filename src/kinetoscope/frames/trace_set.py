@@ -65,8 +65,8 @@ class TraceSet(Sequence[Trace]):
 
         ``step`` counts from 0 and is the number of the first step in the row; ``begin_ns`` is in unix time.
         ``duration_ns`` and the columns of phases are sums over the row's steps, of CPU time; a phase is null where it
-        was not watched, and then it is in ``other_ns``. ``least_ns``, ``most_ns`` and ``slowest_step`` are of single
-        steps, and ``squares`` is the sum of the squares of their durations.
+        was not watched, and then it is in ``other_ns``. ``min_duration_ns``, ``max_duration_ns`` and ``slowest_step``
+        are of single steps, and ``squares`` is the sum of the squares of their durations.
 
             steps = kinetoscope.load("runs/digits").all_steps
             steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())

@@ -317,10 +317,10 @@ class ComparedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSide:
-    """Time breakdowns of two runs on one side of the step. ``longest_ns`` is the length of the longer bar."""
+    """Time breakdowns of two runs on one side of the step. ``max_total_ns`` is the length of the longer bar."""
 
     label: str
-    longest_ns: float
+    max_total_ns: float
     parts: list[ComparedPart]
 
 
@@ -390,7 +390,7 @@ class DelayingRank:
     rank: int
     num_calls: int
     total_ns: int
-    longest_ns: int
+    max_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)

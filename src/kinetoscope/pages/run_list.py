@@ -115,7 +115,7 @@ class StepPiece:
     last_step: int
     num_steps: int
     mean_ns: float
-    most_ns: float
+    max_duration_ns: float
     phases_ns: list[float | None]
 
 
@@ -144,7 +144,7 @@ class RunFiles:
 
     run: ListedRun
     trend: list[ListedRun]
-    longest_step_ns: float
+    max_step_ns: float
     live_status: StatusScreen | None
     live_steps: LiveSteps | None
     path: str

@@ -79,13 +79,13 @@ class PulseNow(NamedTuple):
 class StallStatus:
     """A phase that lasts too long: its state ``stuck`` since ``reported_ns``, in unix time.
 
-    The training thread is at ``place``, "" if unknown; ``thread`` is Python's number of it.
+    The training thread is at ``location``, "" if unknown; ``thread`` is Python's number of it.
     """
 
     stuck: StallState
     reported_ns: int
     thread: int
-    place: str
+    location: str
 
 
 @dataclass(frozen=True)

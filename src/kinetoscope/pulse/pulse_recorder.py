@@ -266,9 +266,9 @@ class PulseRecorder:
         now = NOW.unpack_from(self._file, NOW_AT)
         return now[8], now[7]
 
-    def record_stall(self, stuck: StallState, phase: int, since_ns: int, thread: int, place: str = "") -> None:
+    def record_stall(self, stuck: StallState, phase: int, since_ns: int, thread: int, location: str = "") -> None:
         """Record the state of a stalled phase, and the location of the training thread; needs no disk."""
-        text = place.encode(errors="replace")[:LOCATION_BYTES].ljust(LOCATION_BYTES, b"\0")
+        text = location.encode(errors="replace")[:LOCATION_BYTES].ljust(LOCATION_BYTES, b"\0")
         self._file[LOCATION_AT : LOCATION_AT + LOCATION_BYTES] = text
         WATCHED.pack_into(self._file, WATCHED_AT, stuck, phase, since_ns, self._clock.monotonic_ns(), thread)
 

@@ -34,7 +34,7 @@ class StepsRow(NamedTuple):
     """A step, or a block of them; times in nanoseconds, ``begin_ns`` in unix time.
 
     ``duration_ns`` and the items of ``by_phase`` are sums over ``num_steps``; a phase that was not watched in all of
-    them is None. ``least_ns``, ``most_ns`` and ``squares`` (the sum of the squares) are of the durations.
+    them is None. ``squares`` is the sum of the squares of the durations.
     """
 
     step: int
@@ -43,8 +43,8 @@ class StepsRow(NamedTuple):
     begin_ns: int
     duration_ns: int
     by_phase: tuple[int | None, ...]
-    least_ns: int
-    most_ns: int
+    min_duration_ns: int
+    max_duration_ns: int
     slowest_step: int
     squares: float
 
@@ -185,7 +185,7 @@ def _rows_of(content: bytes, now: PulseNow, line: ClockLine, *, is_torn: bool) -
 
 def _is_possible(row: StepsRow) -> bool:
     """Return whether a writer can have written the row, and a table can hold it."""
-    times = (row.begin_ns, row.duration_ns, row.least_ns, row.most_ns)
+    times = (row.begin_ns, row.duration_ns, row.min_duration_ns, row.max_duration_ns)
     return row.num_steps > 0 and all(0 <= time_ns < MAX_NS for time_ns in times)
 
 

@@ -56,7 +56,7 @@ class StalledPhase(msgspec.Struct, frozen=True):
     since_ns: int
     found_ns: int
     limit_ns: int
-    place: str
+    location: str
     stacks: list[ThreadStack]
     groups: list[GroupState]
     resumed_ns: int | None = None

@@ -95,7 +95,7 @@ def build_headline(run: RunFacts) -> str:
 
 def describe_all_steps(facts: AllSteps) -> str:
     """Return sentences on all steps, recorded or not: mean, slowest, a change, and recorded steps that differ."""
-    slowest = f"slowest {format_ms(facts['most_ns'])} ms (step {facts['slowest_step']:,}"
+    slowest = f"slowest {format_ms(facts['max_duration_ns'])} ms (step {facts['slowest_step']:,}"
     if facts["slowest_phase"] is not None:
         slowest += f", mostly {PHASE_LABELS[facts['slowest_phase']]}"
     steps = f"All {format_count(facts['num_steps'], 'step')}" if facts["num_steps"] > 1 else "1 step"

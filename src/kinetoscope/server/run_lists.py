@@ -93,7 +93,7 @@ class RunLists:
         files = RunFiles(
             run=listed,
             trend=trend,
-            longest_step_ns=max((one.step_ns or 0.0 for one in trend), default=0.0),
+            max_step_ns=max((one.step_ns or 0.0 for one in trend), default=0.0),
             live_status=None if status is None else build_status_screen(status),
             live_steps=None if status is None else read_live_steps(Path(self.path_of(name)), status),
             path=shlex.quote(sanitize_sentence(self.path_of(name))),

@@ -84,7 +84,7 @@ class Float64Tensors(WindowSource):
 
 def _make_args(name: str, kind: str, location: str, line: Location | None) -> dict[str, Any]:
     """Return the args of the instant for one float64 object."""
-    args = {"holder": name, "kind": kind, "place": location}
+    args = {"holder": name, "kind": kind, "location": location}
     return args if line is None else args | {"line": f"{source_name(line[0])}:{line[1]}"}
 
 

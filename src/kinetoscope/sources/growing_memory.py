@@ -193,7 +193,7 @@ def _make_args(
 
 def _location_args(retained: RetainedObject) -> dict[str, Any]:
     """Return name, kind and location of an object and, where it is unambiguous, the line that adds to it."""
-    args: dict[str, Any] = {"holder": retained.name, "kind": retained.kind, "place": retained.location}
+    args: dict[str, Any] = {"holder": retained.name, "kind": retained.kind, "location": retained.location}
     line = find_leak_line(retained)
     return args if line is None else args | {"line": f"{source_name(line[0])}:{line[1]}"}
 

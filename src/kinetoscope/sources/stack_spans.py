@@ -91,14 +91,14 @@ class StackSpans(native.StackSamples):
     def _find_gil_holder(self) -> str | None:
         """Return the Python thread with most CPU time since the last call, other than the sampled one."""
         before, self._cpu_ns = self._cpu_ns, {}
-        most_ns, holder = 0, None
+        max_ns, holder = 0, None
         for thread in threading.enumerate():
             number = thread.native_id
             if number is None or number == self._native_id or isinstance(thread, BackgroundThread):
                 continue
             self._cpu_ns[number] = now_ns = _read_cpu_ns(number)
             ran_ns = now_ns - before.get(number, 0)
-            most_ns, holder = (ran_ns, thread.name) if ran_ns > most_ns else (most_ns, holder)
+            max_ns, holder = (ran_ns, thread.name) if ran_ns > max_ns else (max_ns, holder)
         return holder
 
     def span_of_gap(self) -> NativeSpan:

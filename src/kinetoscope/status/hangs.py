@@ -11,7 +11,7 @@ from kinetoscope.pulse.stalls import BlockedCollective, find_blocked_collectives
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """A phase that takes too long. ``place`` is the location of the training thread; "" if unknown.
+    """A phase that takes too long. ``location`` is that of the training thread, "" if unknown.
 
     ``hangs`` is False if it was observed too rarely to be certain. With ``holds_gil`` the GIL is held, so that Python
     cannot run.
@@ -19,7 +19,7 @@ class Hang:
 
     hangs: bool = True
     holds_gil: bool = False
-    place: str = ""
+    location: str = ""
 
 
 def find_hang(run_folder: Path, header: PulseHeader) -> Hang | None:
@@ -28,9 +28,9 @@ def find_hang(run_folder: Path, header: PulseHeader) -> Hang | None:
     if found is None or found.stuck is StallState.SUSPECTED:
         return None
     if found.stuck is not StallState.GIL_HELD:
-        return Hang(hangs=found.stuck is StallState.HUNG, place=found.place)
+        return Hang(hangs=found.stuck is StallState.HUNG, location=found.location)
     frames = read_gil_stall_stack(run_folder, header.process.attempt.start, found.thread)
-    return Hang(holds_gil=True, place=frames[0] if frames else "")
+    return Hang(holds_gil=True, location=frames[0] if frames else "")
 
 
 def find_blocking_collectives(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[BlockedCollective]:

@@ -92,6 +92,6 @@ def _build_piece(rows: Sequence[StepsRow]) -> StepPiece:
         last_step=last.step + last.num_steps - 1,
         num_steps=num_steps,
         mean_ns=sum(row.duration_ns for row in rows) / num_steps,
-        most_ns=max(row.most_ns for row in rows),
+        max_duration_ns=max(row.max_duration_ns for row in rows),
         phases_ns=[_mean_or_none([row.by_phase[phase] for row in rows], num_steps) for phase in Phase],
     )

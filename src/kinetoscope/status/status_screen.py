@@ -146,7 +146,7 @@ def _describe_slow_phase(rank: RankStatus) -> str:
 
 def _format_location(rank: RankStatus) -> str:
     """Return the source location of a hang after a colon; "" if unknown."""
-    return f": {sanitize_sentence(rank.hang.place)}" if rank.hang and rank.hang.place else ""
+    return f": {sanitize_sentence(rank.hang.location)}" if rank.hang and rank.hang.location else ""
 
 
 def _describe_unresponsive(rank: RankStatus) -> str:

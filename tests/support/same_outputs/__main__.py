@@ -19,6 +19,7 @@ from support.same_outputs.versions import Version, this_version, version_of
 
 ABSENT = "(absent)"
 _SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas.md"
+_PARENTS_OF_RENAMED_KEYS = {"evidence", "all_steps", "pieces", "owners", "hang"}
 _RENAMED_KEY = re.compile(r"^\| `(\w+)` \| `(\w+)` \|", re.MULTILINE)
 _MAX_LINES = 6
 _MAX_CHARS = 300
@@ -69,17 +70,14 @@ def read_renamed_keys() -> dict[str, str]:
     return dict(_RENAMED_KEY.findall(_SCHEMAS.read_text(encoding="utf-8")))
 
 
-def update_schema(document: Any, renamed: Mapping[str, str]) -> Any:
+def update_schema(document: Any, renamed: Mapping[str, str], parent: str = "") -> Any:
     """Return a document with the keys of schema 2, so that it can be compared with those of this version."""
     if isinstance(document, list):
-        return [update_schema(item, renamed) for item in document]
+        return [update_schema(item, renamed, parent) for item in document]
     if not isinstance(document, dict):
         return document
-    found = {name: update_schema(value, renamed) for name, value in document.items()}
-    if isinstance(evidence := found.get("evidence"), dict):
-        found["evidence"] = {renamed.get(name, name): value for name, value in evidence.items()}
-    if isinstance(steps := found.get("all_steps"), dict) and "is_odd" in steps:
-        found["all_steps"] = {renamed["is_odd"] if name == "is_odd" else name: steps[name] for name in steps}
+    names = renamed if parent in _PARENTS_OF_RENAMED_KEYS else {}
+    found = {names.get(name, name): update_schema(value, renamed, name) for name, value in document.items()}
     return found | {"schema": 2} if found.get("schema") == 1 else found
 
 

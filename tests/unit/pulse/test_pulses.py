@@ -103,7 +103,7 @@ def test_old_steps_are_sums_of_which_none_is_lost(tmp_path):
     assert [row.num_steps for row in pulse.rows[:3]] == [6 * STEPS_PER_FINE, STEPS_PER_FINE, STEPS_PER_FINE]
     assert [row.step for row in pulse.rows] == sorted(row.step for row in pulse.rows)
     first = pulse.rows[0]
-    assert (first.least_ns, first.most_ns, first.slowest_step) == (
+    assert (first.min_duration_ns, first.max_duration_ns, first.slowest_step) == (
         MS,
         MS + 6 * STEPS_PER_FINE - 1,
         6 * STEPS_PER_FINE - 1,

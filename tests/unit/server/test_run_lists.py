@@ -113,7 +113,7 @@ def test_the_trend_of_a_run_are_the_comparable_runs_of_its_group(folder):
     for name in ("resnet-1", "resnet-4"):
         files = lists.one(name).files
         assert [row.title for row in files.trend] == ["resnet-1", "resnet-2", "resnet-4"]
-        assert files.longest_step_ns == 5e6
+        assert files.max_step_ns == 5e6
     for name in ("bert", "resnet-3"):
         assert lists.one(name).files.trend == [], "no run compares with it"
 

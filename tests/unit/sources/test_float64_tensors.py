@@ -55,7 +55,7 @@ def test_a_tensor_of_a_numpy_array_is_named_with_the_line_that_makes_it():
     assert note == {
         "holder": "samples",
         "kind": "tensor",
-        "place": "variable of test_a_tensor_of_a_numpy_array_is_named_with_the_line_that_makes_it",
+        "location": "variable of test_a_tensor_of_a_numpy_array_is_named_with_the_line_that_makes_it",
         "line": line_here(test_a_tensor_of_a_numpy_array_is_named_with_the_line_that_makes_it),
     }
     assert small is not None
@@ -105,7 +105,7 @@ def test_float64_as_torchs_default_dtype_is_reported_with_the_line_that_sets_it(
     finally:
         torch.set_default_dtype(torch.float32)
     (note,) = recording.notes.values()
-    assert (note["holder"], note["place"]) == ("torch.get_default_dtype()", "all modules and tensors")
+    assert (note["holder"], note["location"]) == ("torch.get_default_dtype()", "all modules and tensors")
     assert "line" not in note, "two lines set it"
     assert weights is not None
 

@@ -142,7 +142,7 @@ def test_container_that_keeps_results_is_named_with_the_adding_line(keep):
     (holder,) = recording.holders.values()
     assert (holder["holder"], holder["line"]) == (name, line_here(keep))
     assert (holder["steps"], holder["tensors"], holder["graphs"]) == (NUM_STEPS, NUM_STEPS, NUM_STEPS)
-    assert holder["place"] == ("global variable" if name == "CACHE" else f"variable of {keep.__name__}")
+    assert holder["location"] == ("global variable" if name == "CACHE" else f"variable of {keep.__name__}")
     if name != "total":
         assert holder["bytes"] == NUM_STEPS * (4 + 48), "a number, and what its backward pass needs"
 
@@ -158,7 +158,7 @@ def test_container_that_keeps_results_is_named_with_the_adding_line(keep):
 def test_an_attribute_that_keeps_results_is_named_with_the_line_in_its_class(kind, name, marked):
     (holder,) = kind().fit(Recording()).holders.values()
     assert (holder["holder"], holder["line"]) == (name, line_here(marked))
-    assert holder["place"] == f"attribute of a {'Remembering' if 'layer' in name else kind.__name__}"
+    assert holder["location"] == f"attribute of a {'Remembering' if 'layer' in name else kind.__name__}"
 
 
 def test_no_line_is_named_if_two_lines_add_to_a_list():

@@ -76,7 +76,7 @@ def test_list_in_the_closure_of_a_forward_hook_is_named_with_line_and_module(dec
     (holder,) = run(model_with("register_forward_hook", decorate(make_hook()))).holders.values()
     assert (holder["holder"], holder["line"]) == ("kept", line_here(make_hook))
     assert holder["tensors"] == NUM_STEPS
-    assert holder["place"] == "variable of hook, a hook of model.1"
+    assert holder["location"] == "variable of hook, a hook of model.1"
 
 
 def test_hooks_before_the_forward_pass_and_of_the_backward_pass_are_looked_at():
@@ -85,7 +85,7 @@ def test_hooks_before_the_forward_pass_and_of_the_backward_pass_are_looked_at():
         model = model_with(register, lambda *arguments, kept=kept: kept.append(arguments[-1]))
         del kept
         (holder,) = run(model).holders.values()
-        assert holder["place"] == "variable of <lambda>, a hook of model.1"
+        assert holder["location"] == "variable of <lambda>, a hook of model.1"
 
 
 @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
@@ -110,7 +110,7 @@ def test_arguments_of_a_partial_function_are_scanned():
 def test_an_object_that_is_a_hook_is_looked_at():
     (holder,) = run(model_with("register_forward_hook", Keeping())).holders.values()
     assert holder["line"] == line_here(Keeping.__call__)
-    assert holder["place"] == "attribute of a Keeping"
+    assert holder["location"] == "attribute of a Keeping"
 
 
 def test_an_attribute_of_a_function_is_looked_at():
@@ -126,7 +126,7 @@ def test_the_variables_of_the_module_of_a_hook_are_looked_at(tmp_path, monkeypat
     from some_hooks import hook
 
     (holder,) = run(model_with("register_forward_hook", hook)).holders.values()
-    assert (holder["holder"], holder["place"], holder["line"]) == ("KEPT", "global variable", "some_hooks.py:3")
+    assert (holder["holder"], holder["location"], holder["line"]) == ("KEPT", "global variable", "some_hooks.py:3")
 
 
 def test_a_hook_that_keeps_nothing_is_not_named():

@@ -187,11 +187,11 @@ def test_probe_result_of_a_phase_is_valid_until_the_phase_ends(run):
     phase, since_ns = rank.pulse.current_phase()
     rank.clock.advance(40 * S)
     rank.pulse.record_stall(StallState.LONG, phase, since_ns, 7, "train.py(3): save")
-    assert read_hang(rank, folder) == (Hang(hangs=False, place="train.py(3): save"), RunState.RECORDING)
+    assert read_hang(rank, folder) == (Hang(hangs=False, location="train.py(3): save"), RunState.RECORDING)
     rank.pulse.record_stall(StallState.HUNG, phase, since_ns, 7, "train.py(4): \N{SNOWMAN}" + "x" * 300)
     hang, state = read_hang(rank, folder)
     assert (hang.hangs, hang.holds_gil, state) == (True, False, RunState.HUNG)
-    assert hang.place.startswith("train.py(4): \N{SNOWMAN}xxx")
+    assert hang.location.startswith("train.py(4): \N{SNOWMAN}xxx")
     rank.pulse.enter(Phase.FORWARD)
     assert read_hang(rank, folder) == (None, RunState.RECORDING)
 
@@ -212,7 +212,7 @@ def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypat
     start = read_run_status(folder).ranks[0].start
     stack = f'Thread 0x{7:016x} (most recent call first):\n  File "train.py", line 9 in hold\n'
     (folder / FOLDER / f"{start}{STACKS_SUFFIX}").write_text(stack)
-    assert read_hang(rank, folder)[0].place.endswith("train.py(9): hold")
+    assert read_hang(rank, folder)[0].location.endswith("train.py(9): hold")
 
 
 def test_hung_ranks_are_reported_with_who_waits_for_whom(run):

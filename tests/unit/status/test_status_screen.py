@@ -69,7 +69,7 @@ def test_unknown_values_are_blank_and_unknown_columns_omitted():
     [
         ({"state": RunState.KILLED, "phase_ns": None}, "Rank 1 was killed after step 1,204, in data wait."),
         (
-            {"state": RunState.KILLED, "phase_ns": None, "hang": Hang(place="train.py(8): main")},
+            {"state": RunState.KILLED, "phase_ns": None, "hang": Hang(location="train.py(8): main")},
             "Rank 1 was killed after step 1,204, in data wait, where it hung: train.py(8): main.",
         ),
         (
@@ -83,15 +83,15 @@ def test_unknown_values_are_blank_and_unknown_columns_omitted():
         ({"state": RunState.HUNG, "is_stopped": True}, "Rank 1 is suspended (SIGSTOP), in data wait for 12.0 s."),
         ({"state": RunState.HUNG, "hang": Hang()}, "Rank 1 hangs in data wait for 12.0 s."),
         (
-            {"state": RunState.HUNG, "hang": Hang(place="train.py:8 in wait")},
+            {"state": RunState.HUNG, "hang": Hang(location="train.py:8 in wait")},
             "Rank 1 hangs in data wait for 12.0 s: train.py:8 in wait.",
         ),
         (
-            {"state": RunState.HUNG, "hang": Hang(holds_gil=True, place="train.py(9): hold")},
+            {"state": RunState.HUNG, "hang": Hang(holds_gil=True, location="train.py(9): hold")},
             "Rank 1 hangs in data wait for 12.0 s, waiting for the GIL: train.py(9): hold.",
         ),
         (
-            {"hang": Hang(hangs=False, place="train.py(3): save")},
+            {"hang": Hang(hangs=False, location="train.py(3): save")},
             "Rank 1 takes long in data wait, 12.0 s by now: train.py(3): save.",
         ),
         (
@@ -139,7 +139,7 @@ def test_ranks_that_have_no_pulse_are_named():
 
 
 def test_ranks_that_hang_alike_are_one_sentence():
-    hang = {"state": RunState.HUNG, "phase": "backward", "hang": Hang(place="train.py(69): train")}
+    hang = {"state": RunState.HUNG, "phase": "backward", "hang": Hang(location="train.py(69): train")}
     ranks = [replace(RANK, rank=rank, phase_ns=(10 + rank) * S, **hang) for rank in (0, 1, 3)]
     stopped = replace(RANK, rank=2, state=RunState.HUNG, is_stopped=True)
     assert build_status_screen(status(stopped, *ranks)).sentences == [

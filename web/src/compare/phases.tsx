@@ -16,7 +16,7 @@ export function Phases({ sides, comparison }: { sides: ComparedSide[]; compariso
   );
 }
 
-function Side({ side: { label, longest_ns, parts }, comparison }: { side: ComparedSide; comparison: Comparison }) {
+function Side({ side: { label, max_total_ns, parts }, comparison }: { side: ComparedSide; comparison: Comparison }) {
   const runs = [
     { title: "Before", stepNs: comparison.before.step_ns, stack: stackOf(parts, "before_ns") },
     { title: "After", stepNs: comparison.after.step_ns, stack: stackOf(parts, "after_ns") },
@@ -30,7 +30,7 @@ function Side({ side: { label, longest_ns, parts }, comparison }: { side: Compar
           <div key={title}>
             <dt>{title}</dt>
             <dd>
-              <Bar parts={stack} longest={longest_ns} />
+              <Bar parts={stack} longest={max_total_ns} />
             </dd>
             <dd class="number">{`mean ${formatDuration(stepNs)}`}</dd>
           </div>

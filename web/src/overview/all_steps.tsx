@@ -76,7 +76,7 @@ function columnOf(piece: Piece, at: number): StackColumn {
   };
 }
 
-function describe(column: StackColumn, { num_steps: numSteps, most_ns: mostNs }: Piece): string {
-  const slowest = numSteps > 1 ? `; the slowest of ${counted(numSteps, "step")} took ${formatDuration(mostNs)}` : "";
+function describe(column: StackColumn, { num_steps: numSteps, max_duration_ns: maxNs }: Piece): string {
+  const slowest = numSteps > 1 ? `; the slowest of ${counted(numSteps, "step")} took ${formatDuration(maxNs)}` : "";
   return `${column.title}: ${formatDuration(column.timeNs)} on the CPU${slowest}`;
 }

@@ -64,9 +64,9 @@ const COLUMNS: TableColumn<DelayingRank>[] = [
   },
   {
     title: "Longest wait",
-    value: (delaying) => delaying.longest_ns,
+    value: (delaying) => delaying.max_ns,
     unit: "ns",
-    show: (delaying) => <span>{formatDuration(delaying.longest_ns)}</span>,
+    show: (delaying) => <span>{formatDuration(delaying.max_ns)}</span>,
   },
   { title: "Calls", value: (delaying) => delaying.num_calls },
 ];

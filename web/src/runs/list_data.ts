@@ -64,7 +64,7 @@ export interface StepPiece {
   last_step: number;
   num_steps: number;
   mean_ns: number;
-  most_ns: number;
+  max_duration_ns: number;
   phases_ns: (number | null)[];
 }
 
@@ -87,7 +87,7 @@ export interface ListedFile {
 export interface RunFiles {
   run: ListedRun;
   trend: ListedRun[];
-  longest_step_ns: number;
+  max_step_ns: number;
   live_status: StatusScreen | null;
   live_steps: LiveSteps | null;
   path: string;

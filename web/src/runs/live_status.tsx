@@ -112,7 +112,7 @@ function AllSteps({ steps: { pieces, phases, rank } }: { steps: LiveSteps }) {
 
 function columnOf(piece: StepPiece, at: number, phases: LivePhase[]): StackColumn {
   const [first, last] = [piece.step, piece.last_step].map(formatCount);
-  const slowest = `; the slowest took ${formatDuration(piece.most_ns)}`;
+  const slowest = `; the slowest took ${formatDuration(piece.max_duration_ns)}`;
   const isKnown = piece.phases_ns.some((time) => time !== null);
   return {
     title: piece.num_steps > 1 ? `Steps ${first} to ${last}, on average${slowest}` : `Step ${first}`,

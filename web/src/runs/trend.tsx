@@ -26,7 +26,7 @@ export function TrendLine({ run, byKey }: { run: ListedRun; byKey: Map<string, L
   return <Sparkline values={times} title={title} />;
 }
 
-export function Trend({ files: { run, trend, longest_step_ns } }: { files: RunFiles }) {
+export function Trend({ files: { run, trend, max_step_ns } }: { files: RunFiles }) {
   return (
     <section class="trend" aria-labelledby="trend-title">
       <h2 id="trend-title">Step time over the runs of its group</h2>
@@ -56,7 +56,7 @@ export function Trend({ files: { run, trend, longest_step_ns } }: { files: RunFi
                 <td class="trend-bar">
                   <Bar
                     parts={[{ name: "step", value: other.step_ns, colour: cssColour(isThis ? 1 : 8) }]}
-                    longest={longest_step_ns}
+                    longest={max_step_ns}
                   />
                 </td>
                 <td class="number">{formatStepTime(other)}</td>

@@ -12,14 +12,14 @@ class MemoryOwner:
     """A variable or attribute that got ``num_tensors`` tensors in ``num_steps`` steps.
 
     ``num_graphs`` of them have a graph that keeps memory for a backward pass. ``name`` is the expression for it in
-    code, such as ``self.losses``, ``kind`` its type, such as ``list``, ``place`` a description of its location.
+    code, such as ``self.losses``, ``kind`` its type, such as ``list``, ``location`` describes where it is.
     ``line`` is the only line that adds to it, None if that is uncertain. ``bytes_per_step`` is of the scanned tensors
     and their graphs; None for a sum that retains its graphs.
     """
 
     name: str
     kind: str
-    place: str
+    location: str
     line: str | None
     num_steps: int
     num_tensors: int
@@ -38,7 +38,7 @@ def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
 
 def _owner(note: dict[str, Any]) -> MemoryOwner | None:
     """Return the owner in a note; None if a field is missing, out of range or of another type."""
-    texts = {key: note.get(key) for key in ("holder", "kind", "place")}
+    texts = {key: note.get(key) for key in ("holder", "kind", "location")}
     counts = {key: note.get(key) for key in ("steps", "tensors", "graphs")} | {"bytes": note.get("bytes", 0)}
     if not all(isinstance(text, str) for text in texts.values()) or not all(map(_is_count, counts.values())):
         return None
@@ -47,7 +47,7 @@ def _owner(note: dict[str, Any]) -> MemoryOwner | None:
     return MemoryOwner(
         name=note["holder"],
         kind=note["kind"],
-        place=note["place"],
+        location=note["location"],
         line=line if isinstance(line, str) else None,
         num_steps=steps,
         num_tensors=note["tensors"],

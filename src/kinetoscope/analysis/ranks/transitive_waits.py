@@ -99,9 +99,9 @@ def _left(call: CollectiveRow, passed_on: Sequence[int]) -> dict[int, int]:
 
     Ranks that compute during a call do not wait in it: then the late one is as late to the next call.
     """
-    first_ns, longest_ns = min(call.starts_ns), max(call.waits_ns or (), default=0)
+    first_ns, max_wait_ns = min(call.starts_ns), max(call.waits_ns or (), default=0)
     each = zip(call.ranks, call.starts_ns, passed_on, strict=True)
-    return {rank: max(0, min(ns, start - first_ns) - longest_ns) for rank, start, ns in each}
+    return {rank: max(0, min(ns, start - first_ns) - max_wait_ns) for rank, start, ns in each}
 
 
 def find_peers(calls: Iterable[CollectiveRow]) -> dict[int, frozenset[int]]:

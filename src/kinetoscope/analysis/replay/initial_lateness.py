@@ -34,12 +34,12 @@ def find_substitute(nodes: pl.DataFrame, edges: pl.DataFrame, on_time: Collectio
     like = lateness.filter(pl.col("rank").is_in(late["rank"].implode()))["calls"]
     if like.n_unique() != 1:
         return None
-    others = lateness.filter(~is_on_time & (pl.col("calls") == like.first())).sort("most_ns", "rank")
+    others = lateness.filter(~is_on_time & (pl.col("calls") == like.first())).sort("max_ns", "rank")
     if not len(others):
         return None
-    model, _, most_ns = others.row(0)
+    model, _, max_ns = others.row(0)
     late = late.join(firsts.filter(rank=model), on="window", suffix="_of_model")
-    late = late.filter(pl.col("time") - pl.col("time_of_model") > most_ns)
+    late = late.filter(pl.col("time") - pl.col("time_of_model") > max_ns)
     return Substitute(model, late) if len(late) else None
 
 
@@ -51,7 +51,7 @@ def _first_moments(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
-    """Return by ``rank`` a hash of its ``calls``, and its maximum lateness ``most_ns``.
+    """Return by ``rank`` a hash of its ``calls``, and its maximum lateness ``max_ns``.
 
     The lateness is by how much longer its CPU took to launch a call than the fastest.
     """
@@ -64,7 +64,7 @@ def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) ->
     taken = pl.col("launched") - pl.col("first")
     after = (taken - taken.min()).over("target")
     calls = pl.col("target").sort().hash(seed=0).implode().hash(seed=0).first()
-    return entries.with_columns(after=after).group_by("rank").agg(calls=calls, most_ns=pl.col("after").max())
+    return entries.with_columns(after=after).group_by("rank").agg(calls=calls, max_ns=pl.col("after").max())
 
 
 def add_substitute(

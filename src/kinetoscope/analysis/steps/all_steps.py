@@ -53,9 +53,9 @@ _MIN_UNRECORDED_STEPS = 20
 class Piece(TypedDict):
     """Consecutive steps: ``num_steps`` from ``step`` to ``last_step``, ``num_recorded`` of them recorded.
 
-    ``mean_ns`` is their mean duration, ``most_ns`` that of the slowest. ``evaluation_ns`` and ``checkpoint_ns`` are the
-    times of these phases in all of them, None if they were not watched. In a plot of all steps the piece is ``width``
-    wide. ``attempt`` is the number of the restart attempt.
+    ``mean_ns`` is their mean duration, ``max_duration_ns`` that of the slowest. ``evaluation_ns`` and ``checkpoint_ns``
+    are the times of these phases in all of them, None if they were not watched. In a plot of all steps the piece is
+    ``width`` wide. ``attempt`` is the number of the restart attempt.
     """
 
     step: int
@@ -63,7 +63,7 @@ class Piece(TypedDict):
     num_steps: int
     num_recorded: int
     mean_ns: float
-    most_ns: int
+    max_duration_ns: int
     evaluation_ns: int | None
     checkpoint_ns: int | None
     width: int
@@ -73,9 +73,9 @@ class Piece(TypedDict):
 class AllSteps(TypedDict):
     """Facts about all steps of a run, in CPU time.
 
-    ``num_recorded`` counts those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is the duration of the
-    slowest step, ``slowest_step`` its number and ``slowest_rank`` its rank; ``slowest_phase`` is the phase with most of
-    it, and with most of its excess over other steps, None if there is none or it is unknown. From the step
+    ``num_recorded`` counts those in this report. ``mean_ns`` is of all ranks; ``max_duration_ns`` is the duration of
+    the slowest step, ``slowest_step`` its number and ``slowest_rank`` its rank; ``slowest_phase`` is the phase with
+    most of it, and with most of its excess over other steps, None if there is none or it is unknown. From the step
     ``changed_at`` on, the step time differs by the share ``change``, -0.1 being a tenth less; None without a change.
     Steps that were recorded, or that ran while their trace was saved, do not count there: they take longer.
 
@@ -89,7 +89,7 @@ class AllSteps(TypedDict):
     num_steps: int
     num_recorded: int
     mean_ns: float
-    most_ns: int
+    max_duration_ns: int
     slowest_step: int
     slowest_rank: int
     slowest_phase: str | None
@@ -118,7 +118,7 @@ def summarize_all_steps(
         return None
     first = pulses[0]
     of_slowest, slowest = max(
-        ((pulse, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
+        ((pulse, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].max_duration_ns
     )
     recorded = _RecordedSteps(steps, first.header.process.ranks.rank)
     size = _piece_size([row for pulse in (*earlier, first) for row in pulse.rows])
@@ -134,7 +134,7 @@ def summarize_all_steps(
         "num_steps": max(pulse.header.num_steps for pulse in pulses),
         "num_recorded": num_recorded,
         "mean_ns": total_ns / count,
-        "most_ns": slowest.most_ns,
+        "max_duration_ns": slowest.max_duration_ns,
         "slowest_step": slowest.slowest_step,
         "slowest_rank": of_slowest.header.process.ranks.rank,
         "slowest_phase": _slow_phase(slowest, of_slowest.rows),
@@ -227,7 +227,7 @@ def _build_piece(rows: Sequence[StepsRow], size: int, attempt: int) -> Piece:
         "num_steps": num_steps,
         "num_recorded": 0,
         "mean_ns": sum(row.duration_ns for row in rows) / num_steps,
-        "most_ns": max(row.most_ns for row in rows),
+        "max_duration_ns": max(row.max_duration_ns for row in rows),
         "evaluation_ns": sum_or_none(row.by_phase[Phase.EVALUATION] for row in rows),
         "checkpoint_ns": sum_or_none(row.by_phase[Phase.CHECKPOINT] for row in rows),
         "width": max(1, round(num_steps / size)),

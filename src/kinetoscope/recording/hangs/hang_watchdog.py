@@ -302,7 +302,7 @@ class HangWatchdog:
             since_ns=unix_ns - duration_ns,
             found_ns=unix_ns,
             limit_ns=self._current_limits_ns()[phase],
-            place=location,
+            location=location,
             stacks=self._read_stacks(frames),
             groups=[redact_group(group, self._redact) for group in read_group_states()],
         )

@@ -55,13 +55,13 @@ def build_waits(calls: Iterable[CollectiveRow]) -> Waits:
 
 def _add_call(delaying: DelayingRank | None, rank: int, waits_ns: Sequence[int]) -> DelayingRank:
     """Return the waits for a rank with those of one more call."""
-    delaying = delaying or DelayingRank(rank=rank, num_calls=0, total_ns=0, longest_ns=0)
+    delaying = delaying or DelayingRank(rank=rank, num_calls=0, total_ns=0, max_ns=0)
     waited_ns = sum(waits_ns)
     return DelayingRank(
         rank=rank,
         num_calls=delaying.num_calls + (waited_ns > 0),
         total_ns=delaying.total_ns + waited_ns,
-        longest_ns=max(delaying.longest_ns, *waits_ns),
+        max_ns=max(delaying.max_ns, *waits_ns),
     )
 
 

@@ -31,7 +31,7 @@ def _build_side(
 ) -> ComparedSide:
     prefix = "device_" if side == "device" else ""
     rows = {row.name: row for row in comparison.rows if row.kind == "phase"}
-    longest_ns = max(sum(max(0.0, time_ns or 0.0) for time_ns in parts.values()) for parts in (before, after))
+    max_total_ns = max(sum(max(0.0, time_ns or 0.0) for time_ns in parts.values()) for parts in (before, after))
     parts: list[ComparedPart] = []
     for part, label in labels.items():
         row = rows.get(f"{prefix}{part.removesuffix('_ns')}")
@@ -44,7 +44,7 @@ def _build_side(
                 after_ns=times[1],
                 change=row and row.change,
                 verdict=row and row.verdict,
-                is_shown=any((time_ns or 0) >= _MIN_SHOWN_SHARE * longest_ns > 0 for time_ns in times),
+                is_shown=any((time_ns or 0) >= _MIN_SHOWN_SHARE * max_total_ns > 0 for time_ns in times),
             )
         )
-    return ComparedSide(label=SIDE_LABELS[side], longest_ns=longest_ns, parts=parts)
+    return ComparedSide(label=SIDE_LABELS[side], max_total_ns=max_total_ns, parts=parts)

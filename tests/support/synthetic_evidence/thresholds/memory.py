@@ -41,7 +41,7 @@ def is_of_the_optimizer(share):
 def names_the_owner(share):
     numbers = {"num_steps": 10, "num_tensors": 10, "num_graphs": 0, "device": 0}
     owner = MemoryOwner(
-        name="losses", kind="list", place="train", line=None, bytes_per_step=round(share * GROWTH), **numbers
+        name="losses", kind="list", location="train", line=None, bytes_per_step=round(share * GROWTH), **numbers
     )
     return "retained by losses" in growing(owners=(owner,)).title
 

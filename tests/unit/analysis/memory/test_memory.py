@@ -344,7 +344,7 @@ def test_a_report_with_memory_can_be_written_as_json():
 # -- what holds it
 
 
-LOSSES = {"holder": "losses", "kind": "list", "place": "variable of train", "steps": 10, "tensors": 10}
+LOSSES = {"holder": "losses", "kind": "list", "location": "variable of train", "steps": 10, "tensors": 10}
 SEEN_ALL = {"steps": 10, "holders": 1, "complete": 1}
 
 

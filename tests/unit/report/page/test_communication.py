@@ -63,7 +63,7 @@ def test_waits_are_summed_by_who_waited_and_for_whom():
     waited = [(4, (30, 0)), (4, (10, 0)), (0, (0, 5))]
     found = build_waits([*(call(late_rank=rank, waits_ns=waits_ns) for rank, waits_ns in waited), call()])
     assert (found.ranks, found.waited) == ([0, 4], [[0, 40], [5, 0]])
-    assert [(one.rank, one.num_calls, one.total_ns, one.longest_ns) for one in found.delaying] == [
+    assert [(one.rank, one.num_calls, one.total_ns, one.max_ns) for one in found.delaying] == [
         (4, 2, 40, 30),
         (0, 1, 5, 5),
     ]

@@ -181,7 +181,7 @@ def _counters(notes: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _in_float64(note: dict[str, Any]) -> Float64Source | None:
-    name, kind, location, line = (note.get(key) for key in ("holder", "kind", "place", "line"))
+    name, kind, location, line = (note.get(key) for key in ("holder", "kind", "location", "line"))
     if not (isinstance(name, str) and isinstance(kind, str) and isinstance(location, str)):
         return None
     return Float64Source(name, kind, location, line if isinstance(line, str) else None)

@@ -25,7 +25,7 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
     last = [(rank, phase) for rank, phase in hangs if phase.resumed_ns is None]
     left = [(rank, phase) for rank, phases in stuck.items() for phase in phases[-1:] if phase.resumed_ns is None]
     named = last or hangs
-    locations = [phase.place for _, phase in named if phase.place]
+    locations = [phase.location for _, phase in named if phase.location]
     yield build_finding(
         "hang",
         _title(named, num_hangs=len(hangs), has_ended=not last),
@@ -56,7 +56,7 @@ def _title(named: Sequence[tuple[int, StalledPhase]], *, num_hangs: int, has_end
     length = format_duration(_length_ns(phase))
     state, bound = ("Hung, then continued", "") if has_ended else ("Hung", "over ")
     title = f"{state}: rank {rank} stuck{phase_of} for {bound}{length}"
-    title = add_detail(title, _FRAME.sub(r" at \1:\2", phase.place))
+    title = add_detail(title, _FRAME.sub(r" at \1:\2", phase.location))
     return add_detail(title, f" ({num_hangs:,} hangs)" if num_hangs > 1 else "")
 
 

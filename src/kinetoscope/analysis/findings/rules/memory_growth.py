@@ -104,7 +104,7 @@ def _describe(owner: MemoryOwner) -> str:
     gets = f"gained {owner.num_tensors:,} tensors in {owner.num_steps:,} steps{graphs}"
     if owner.kind == "tensor":
         gets = f"retains the autograd graphs of all {owner.num_steps:,} steps"
-    return f"{sanitize(owner.name)} ({sanitize(owner.kind)}, {sanitize(owner.place)}) {gets}."
+    return f"{sanitize(owner.name)} ({sanitize(owner.kind)}, {sanitize(owner.location)}) {gets}."
 
 
 def _locate(growing: list[MemoryRow], worst: MemoryRow, owners: list[MemoryOwner]) -> Where:
