@@ -1,7 +1,6 @@
 """`kinetoscope run` of a command that steps no torch optimizer: it is recorded, or one line says why not."""
 
 import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,6 +8,7 @@ import pytest
 import kinetoscope
 from support.autoinstrumented_runs import (
     KINETOSCOPE,
+    TRAININGS,
     frame_of,
     lines_added,
     lines_of_training,
@@ -20,8 +20,6 @@ from support.autoinstrumented_runs import (
 from support.fork_server import run_command
 
 pytest.importorskip("torch")
-
-TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "uninstrumented.py"
 
 
 @pytest.mark.parametrize("options", [(), ("--count-by", "fetch")])

@@ -9,6 +9,7 @@ from support.fork_server import TORCH_COMPILE_MODULES, Running, run_command, sta
 
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
+TRAININGS = Path(__file__).parent / "programs" / "uninstrumented.py"
 _RECORDED = (*TORCH_COMPILE_MODULES, "kinetoscope.autoinstrument.instrumentation", "kinetoscope.sources.torch_profiler")
 _AS_A_SCRIPT = """
 import runpy, sys
