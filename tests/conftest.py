@@ -38,7 +38,7 @@ MARKERS_OF_PATHS = {
     "compat/": ("slow",),
     "browser/": ("slow", "browser"),
     "gpu/": ("gpu",),
-    "browser/test_view.py": ("network",),
+    "browser/view/": ("network",),
     "integration/clock/": ("network",),
     "integration/uploads/": ("network",),
     "integration/test_dask_cluster.py": ("network",),
