@@ -4,9 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import walk_packages
 from typing import NamedTuple
 
 import kinetoscope
@@ -72,20 +70,19 @@ def _templates() -> list[Template]:
 
 def _trees() -> Iterator[ast.Module]:
     for package in _PACKAGES:
-        folder = Path(kinetoscope.__path__[0]) / package
-        for module in walk_packages([str(folder)], f"kinetoscope.{package}."):
-            loader = getattr(find_spec(module.name), "loader", None)
-            source = loader.get_source(module.name) if loader is not None else None
-            if source is not None:
-                yield ast.parse(source)
+        for path in sorted(Path(kinetoscope.__path__[0], package).rglob("*.py")):
+            yield ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _templates_in(tree: ast.Module) -> Iterator[Template]:
-    inner = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    others: set[ast.AST] = set()  # docstrings, and parts of f-strings; `ast.walk` yields parents first
     for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.Expr):
+            others.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            others.update(node.values)
             yield from _template(node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in others:
             yield from _of_constant(node.value)
 
 
