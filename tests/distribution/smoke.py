@@ -71,7 +71,7 @@ def check_recording(run: Path) -> None:
     for folder in (run, run.with_name("run2")):
         record(folder)
         require(sorted(os.listdir(folder / "traces"))[-1] == "merged_trace.json.gz", f"{folder} has a merged trace")
-        require(not list(folder.glob("live/*/*")), "nothing is left in the live folder")
+        require(not list(folder.glob("live/*/*")), "nothing is left in the spool folder")
         command("check", folder / "traces")
     require("steps" in command("summary", run), "a run has a summary")
     command("report", run)

@@ -1,4 +1,4 @@
-"""`kinetoscope recover` on live folders that are damaged: what cannot be read is named, and the rest is recovered."""
+"""`kinetoscope recover` on spool folders that are damaged: what cannot be read is named, and the rest is recovered."""
 
 import contextlib
 import io

@@ -306,7 +306,7 @@ def test_a_full_disk_does_not_stop_training_and_recover_finds_the_unsaved_window
 
 @pytest.fixture
 def small_run(tmp_path):
-    """The folder of a run, with its live folder in it, on a file system of 3 MiB."""
+    """The folder of a run, with its spool folder in it, on a file system of 3 MiB."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     folder = tmp_path / "small"

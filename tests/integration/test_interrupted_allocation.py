@@ -1,4 +1,4 @@
-"""If a signal arrives while space for records is allocated, such as a timer's, the live folder is still used."""
+"""If a signal arrives while space for records is allocated, such as a timer's, the spool folder is still used."""
 
 import errno
 import os

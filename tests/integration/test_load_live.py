@@ -64,7 +64,7 @@ def test_a_run_that_still_records_has_a_report_that_is_not_kept(run: Path, monke
 
 
 def test_rank_is_reported_once_between_two_windows(tmp_path):
-    """Its live folder is there, with nothing in it that was not saved."""
+    """Its spool folder is there, with nothing in it that was not saved."""
     schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=0, active=3, per="run")
     with Profiler(schedule, JSONTraceHandler(str(tmp_path / "traces")), quiet=True) as profiler:
         for _ in range(6):

@@ -293,4 +293,4 @@ def test_a_folder_with_nothing_to_recover_is_a_clear_error(tmp_path):
     (tmp_path / "run").mkdir()
     done = recover(tmp_path)
     assert done.returncode == 1
-    assert "no live folder" in done.stderr
+    assert "no spool folder" in done.stderr

@@ -1,4 +1,4 @@
-"""`kinetoscope recover` takes each live folder by itself: none is lost for the sake of another, or taken for it."""
+"""`kinetoscope recover` takes each spool folder by itself: none is lost for the sake of another, or taken for it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The live folder with real processes: killed, forked, spawned, on a full disk."""
+"""The spool folder with real processes: killed, forked, spawned, on a full disk."""
 
 import json
 import logging

@@ -171,7 +171,7 @@ def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run
     assert seen(outside) == before
 
 
-# -- live folders elsewhere ----------------------------------------------------------------------------------------
+# -- spool folders elsewhere ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("token", ["", "\n", "\nsame", "\nother"], ids=ascii)

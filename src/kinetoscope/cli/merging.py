@@ -23,7 +23,7 @@ def require_merged(names: Iterable[str]) -> None:
     """Wait while another process merges traces of these runs. Write a merged trace that is named and missing.
 
     A run waits at its end for some seconds only. The process that merges then continues, unless it is killed, as in a
-    container whose first process has ended. Empty live folders of dead processes are deleted.
+    container whose first process has ended. Empty spool folders of dead processes are deleted.
     """
     for name in names:
         path = Path(name)

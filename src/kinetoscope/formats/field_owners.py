@@ -211,7 +211,7 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "Upload": {"path": _FILES, "url": _FILES},
     "ConfirmedUpload": {"path": _FILES, "url": _FILES, "md5": _KEPT},
 }
-"""The owners of the texts in the files beside the traces: manifests, pulses, slow steps, the live folder, uploads."""
+"""The owners of the texts in the files beside the traces: manifests, pulses, slow steps, the spool folder, uploads."""
 
 
 def is_known_key(key: str) -> bool:

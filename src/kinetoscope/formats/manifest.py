@@ -30,7 +30,7 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
 
     @property
     def start(self) -> Start:
-        """The name of the start, and of its live folder."""
+        """The name of the start, and of its spool folder."""
         return self.attempt.start
 
 

@@ -42,7 +42,7 @@ def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
         path = Path(trace.name)
         if trace.is_recovered or is_spool_folder(path):
             states.append("killed" if trace.is_recovered else _spool_state(path))
-        elif trace.starts or path.is_file():  # else its live folder is gone, since its process has saved all
+        elif trace.starts or path.is_file():  # else its spool folder is gone, since its process has saved all
             starts.setdefault(path.parent, set()).update(trace.starts)
     for folder, names in starts.items():
         states.extend(_folder_states(folder, names))

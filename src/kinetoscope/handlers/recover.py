@@ -28,7 +28,7 @@ from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 from kinetoscope.spool.record import Flag, Kind, ThreadRecords, record_columns
 from kinetoscope.uploads.rank_uploads import queue_recovered
 
-# For a run without a handler that writes files: its records are in its live folder all the same.
+# For a run without a handler that writes files: its records are in its spool folder all the same.
 _DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
 _REDACTS = (
@@ -72,9 +72,9 @@ class RecoveredRank:
     unwritten: list[str] = field(default_factory=list)
     """Which windows could not be written, and why, one sentence each."""
     is_kept: bool = False
-    """True if the live folder was kept on request, or because some of its data is in no trace."""
+    """True if the spool folder was kept on request, or because some of its data is in no trace."""
     undeleted: str = ""
-    """Why the live folder is there still though all is in traces; else empty."""
+    """Why the spool folder is there still though all is in traces; else empty."""
 
     @property
     def is_complete(self) -> bool:
@@ -208,7 +208,7 @@ def recover(
         if why := find_empty_reason(run_folder):
             raise TraceFileError(f"Nothing to recover in {run_folder}. {why}")
         raise TraceFileError(
-            f"Nothing to recover in {run_folder}: it has no live folder. Pass the run's folder (the one with `live` "
+            f"Nothing to recover in {run_folder}: it has no spool folder. Pass the run's folder (the one with `live` "
             "and `traces` in it). A run that ended cleanly leaves nothing to recover: its traces are complete."
         )
     for folder in found:
@@ -289,7 +289,7 @@ def _recover_rank(
     for window in left.windows():
         try:
             _recover_window(run_folder, destinations, window.cycle, found)
-        except Exception as error:  # a full disk, for instance: the window stays in the live folder
+        except Exception as error:  # a full disk, for instance: the window stays in the spool folder
             why = UnrecoveredRank(spool_folder, error).reason
             found.unwritten.append(f"Window {window.number} is not in a trace: {why}")
     return found

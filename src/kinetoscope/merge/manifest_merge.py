@@ -91,7 +91,7 @@ def merge_manifest(
 
     Only the traces of one attempt are merged: the attempt that ``start`` belongs to, or the last one that began. The
     notes name other ranks with files in the folder. The call waits up to ``wait_s`` seconds until every local rank has
-    closed its manifest, except for ranks whose process is dead, as their live folder in ``run_folder`` (``folder``'s
+    closed its manifest, except for ranks whose process is dead, as their spool folder in ``run_folder`` (``folder``'s
     parent unless given) shows. Expired traces are deleted (by ``delete``, if given) when they are in the merged file,
     and stay in it when it is merged again. Without ``replaces``, a merged file that contains other traces is kept, and
     this one gets another name. A manifest can name nothing outside of ``folder``.

@@ -319,7 +319,7 @@ class Profiler(AnyProfiler):
     def close(self) -> None:
         """Save what was recorded, wait until it is written, and end all threads and hooks.
 
-        Ctrl-C ends the wait. Unsaved data then remains in the live folder, for another `close` or for ``kinetoscope
+        Ctrl-C ends the wait. Unsaved data then remains in the spool folder, for another `close` or for ``kinetoscope
         recover``.
         """
         self.__exit__(None, None, None)

@@ -27,7 +27,7 @@ _MAX_NAMED_FOLDERS = 8
 _EMPTY_FOR_S = 60.0
 _RUN = "run.json"
 _START = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9]+-[0-9a-f]{8}")
-"""`Attempt.start`, the name of a live folder."""
+"""`Attempt.start`, the name of a spool folder."""
 Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -213,12 +213,12 @@ def read_spool_owner(folder: Path) -> SpoolOwner:
         return decode_struct(RunFolder(folder).read(_RUN), SpoolOwner)
     except msgspec.ValidationError as error:
         raise TraceFileError(
-            f"Cannot read {folder / _RUN}: {describe_validation_error(error)}. Is this the live folder of a "
+            f"Cannot read {folder / _RUN}: {describe_validation_error(error)}. Is this the spool folder of a "
             "Kinetoscope run?"
         ) from error
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFileError(
-            f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"
+            f"Cannot read {folder / _RUN}: {error}. Is this the spool folder of a Kinetoscope run?"
         ) from error
 
 

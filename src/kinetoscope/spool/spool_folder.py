@@ -81,7 +81,7 @@ class FilesRecorder(Protocol):
 
 
 class SpoolFolder:
-    """The live folder of one process.
+    """The spool folder of one process.
 
     ``submit(name, job)`` runs a job on the writer thread. ``free_space(is_short)`` discards cycles that could not be
     saved, as long as space is short. ``announce_to_children(run_file)`` lets child processes find the folder, and
@@ -222,7 +222,7 @@ class SpoolFolder:
         if not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "The live folder %s cannot be used: %s. Until it can, records stay in memory until they are saved, "
+                "The spool folder %s cannot be used: %s. Until it can, records stay in memory until they are saved, "
                 "and a kill would lose them. Choose another folder with spool_folder=.",
                 path,
                 error.strerror or error,

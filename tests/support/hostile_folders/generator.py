@@ -62,7 +62,7 @@ class Outside:
 
 
 def make_outside(folder: Path, killed: Path) -> None:
-    """Make the places that must not be touched: files, and the live folder of another killed run of this user."""
+    """Make the places that must not be touched: files, and the spool folder of another killed run of this user."""
     (folder / "folder" / "below").mkdir(parents=True)
     (folder / "file").write_text("SECRET")
     (folder / "folder" / "file.json").write_text('{"traceEvents": [], "SECRET": 1}')
@@ -286,7 +286,7 @@ def _add_cache(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_pointer(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Add a pointer to a live folder elsewhere."""
+    """Add a pointer to a spool folder elsewhere."""
     path = run / "live" / f"{chance.randrange(100)}.elsewhere"
     if os.path.lexists(path) or path.parent.is_symlink():
         return "nothing"

@@ -1,4 +1,4 @@
-"""Reading a live folder whose process was killed at any moment."""
+"""Reading a spool folder whose process was killed at any moment."""
 
 import os
 import threading

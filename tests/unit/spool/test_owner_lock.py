@@ -1,4 +1,4 @@
-"""spool/owner_lock.py: whether the owner of a live folder is alive, asked by other processes and by itself."""
+"""spool/owner_lock.py: whether the owner of a spool folder is alive, asked by other processes and by itself."""
 
 import errno
 import fcntl

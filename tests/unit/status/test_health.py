@@ -296,6 +296,6 @@ def test_process_of_another_machine_has_unknown_state(tmp_path):
 
 @linux
 def test_in_another_container_of_this_machine_the_lock_tells(tmp_path):
-    """Without a live folder, nothing does."""
+    """Without a spool folder, nothing does."""
     machine = pid_space().partition(".")[0]
     assert read_process_state(tmp_path, process_of(2**30, space=f"{machine}.1")) is ProcessState.UNKNOWN

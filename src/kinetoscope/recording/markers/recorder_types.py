@@ -43,7 +43,7 @@ class WindowRecords:
         free_memory: reduces the memory of the records until they are saved.
         in_files: whether the records are in files.
         num_written: the number of records and track marks of this process in files.
-        flush_to_disk: writes records that are in memory only to the live folder, as far as the disk has space, and
+        flush_to_disk: writes records that are in memory only to the spool folder, as far as the disk has space, and
             returns the number of records that remain in memory only.
     """
 

@@ -69,7 +69,7 @@ class Save:
 
     @property
     def is_for_recover(self) -> bool:
-        """True if the live folder should keep the cycle for `recover`.
+        """True if the spool folder should keep the cycle for `recover`.
 
         That is so if no handler has accepted it, or one missed it whose traces `recover` can write.
         """
@@ -107,7 +107,7 @@ class UnsavedCycles:
 
     @property
     def num_records_on_disk(self) -> int:
-        """The number of their records in files of the live folder."""
+        """The number of their records in files of the spool folder."""
         return sum(max(0, save.num_records - save.num_in_memory) for save in self._saves)
 
     @property
@@ -116,7 +116,7 @@ class UnsavedCycles:
         return sum(save.num_in_memory for save in self._saves)
 
     def flush_to_disk(self) -> None:
-        """Write records that are in memory only to the live folder, as far as there is space."""
+        """Write records that are in memory only to the spool folder, as far as there is space."""
         for save in self._saves:
             save.num_in_memory = save.cycle.recorded.flush_to_disk()
 
@@ -222,7 +222,7 @@ class Delivery:
             self.writer.submit("Saving unsaved cycles", self._retry_all)
 
     def flush_to_disk(self) -> None:
-        """Write records of unsaved cycles that are in memory only to the live folder, as far as the disk has space.
+        """Write records of unsaved cycles that are in memory only to the spool folder, as far as the disk has space.
 
         The writer thread must be idle.
         """

@@ -262,11 +262,11 @@ class RunShutdown:
         self._wait_for(lambda: self._clocks.finish(self.seconds_left))
 
     def finish_files(self) -> None:
-        """End the writer thread, and delete the live folder if everything in it was saved."""
+        """End the writer thread, and delete the spool folder if everything in it was saved."""
         self._live.stop_preparing()
         is_written = self._wait_for(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
         is_saved = bool(is_written) and not self._delivery.unsaved and not self._services.window.is_open
-        with hold_signals():  # an incomplete live folder would seem to need `recover`
+        with hold_signals():  # an incomplete spool folder would seem to need `recover`
             self._live.close(is_saved=is_saved)
             if is_saved:
                 self._services.temporary.close()
@@ -286,7 +286,7 @@ class RunShutdown:
         unsaved, folder = self._delivery.unsaved, self._live.path
         on_disk, in_memory = unsaved.num_records_on_disk, unsaved.num_records_in_memory
         if folder is None:
-            yield "There is no live folder, so they are lost when this process ends. Call close() once more before."
+            yield "There is no spool folder, so they are lost when this process ends. Call close() once more before."
         elif not is_known:
             yield f"Their records on disk remain in {folder}."
         elif on_disk:

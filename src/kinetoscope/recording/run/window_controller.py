@@ -228,7 +228,7 @@ class WindowController:
             events.add(SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, end_ns, PHASES_TID, {}))
 
     def _track_saving(self, cycle: Cycle) -> None:
-        """Report the fate of a closed window to the live folder and to the request for it."""
+        """Report the fate of a closed window to the spool folder and to the request for it."""
         recorded, live, afterwards = cycle.recorded, self._services.live, cycle.contributions.afterwards
         live.log_closed(recorded.window, recorded.closed_ns, cycle.timestamp, recorded.num_written)
         afterwards.append(partial(live.log_saved, recorded.window))

@@ -197,7 +197,7 @@ class Cycle:
         return not self.files and not self.events and all(PROFILER_CATEGORY in names for names in categories)
 
     def release(self) -> None:
-        """Delete the files that kept the cycle until it was saved: in the live folder, and temporary files."""
+        """Delete the files that kept the cycle until it was saved: in the spool folder, and temporary files."""
         with ExitStack() as last_first:  # calls each of them, even if another raises
             last_first.callback(self.recorded.release)
             for file in self.contributions.temporary:

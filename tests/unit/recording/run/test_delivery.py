@@ -52,7 +52,7 @@ def find_spool_folders(tmp_path):
 
 
 def live_names(folder):
-    """Return the name of every record in a live folder."""
+    """Return the name of every record in a spool folder."""
     tracks = [(process, track) for process in read_spool_folder(folder).processes for track in process.tracks]
     return [process.names[record.name].name for process, track in tracks for record in track.records()]
 
