@@ -37,5 +37,5 @@ def test_a_killed_run_says_so_everywhere_and_has_the_same_numbers(tmp_path):
     report = kinetoscope.analyze(tmp_path / "run", cache=False)
     assert report.run["state"] == "killed"
     (warning,) = (line for line in screen(report) if line.startswith("! This run was killed"))
-    assert warning.endswith(" The last step that is here is 8.")
+    assert warning.endswith(" The last saved step is 8.")
     assert_consistent_report(report)

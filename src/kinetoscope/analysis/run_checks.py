@@ -165,8 +165,8 @@ def _build_rank_notes(traces: Sequence[SummedTrace]) -> Iterable[str]:
     """Yield a note on ranks without traces. Waits for them look like waits for no rank."""
     if absent := _absent_ranks(traces):
         yield (
-            f"Not here: {absent}, of {_world_size(traces):,}. The time that others waited for them is unknown, and "
-            "savings hold only if they gain as much."
+            f"Missing traces: {absent}, of {_world_size(traces):,}. The time that others waited for them is unknown, "
+            "and savings hold only if these ranks gain as much."
         )
 
 
@@ -175,9 +175,9 @@ def list_missing_data(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
     for row in steps:
         by_rank[row.rank].add(row.step)
-    sentences = [f"Nothing is here of {absent}."] if (absent := _absent_ranks(traces)) else []
+    sentences = [f"Missing traces: {absent}."] if (absent := _absent_ranks(traces)) else []
     if not by_rank:
-        return [*sentences, "No step is here."]
+        return [*sentences, "No step was saved."]
     all_steps = set[int]().union(*by_rank.values())
     lacking = {rank: sorted(all_steps - recorded) for rank, recorded in by_rank.items() if rank is not None}
     lacking |= {rank: sorted(all_steps) for rank in _ranks(traces) if rank not in by_rank}
@@ -186,8 +186,8 @@ def list_missing_data(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -
         f"{_format_steps(steps_of_rank)} of rank {rank}" for rank, steps_of_rank in list(lacking.items())[:_MAX_NAMED]
     ]
     more = f", and steps of {len(lacking) - _MAX_NAMED:,} more ranks" if len(lacking) > _MAX_NAMED else ""
-    sentences += [f"The last step that is here is {max(all_steps)}."]
-    return [*sentences, *([f"Other ranks have what is not here: {', '.join(named)}{more}."] if named else [])]
+    sentences += [f"The last saved step is {max(all_steps)}."]
+    return [*sentences, *([f"Missing steps that other ranks have: {', '.join(named)}{more}."] if named else [])]
 
 
 def _format_steps(numbers: Sequence[int]) -> str:

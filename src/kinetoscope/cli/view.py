@@ -157,8 +157,8 @@ def _format_ssh_hint(port: int) -> str:
     """Return the ssh command that forwards the port."""
     destination = f"{_read_user_name()}@{socket.gethostname()}"
     return (
-        "You are here by SSH. For the link to work in the browser of your own machine, run this there, with the name "
-        f"under which you reach this one:\n\n    ssh -N -L {port}:{LOOPBACK}:{port} {destination}\n"
+        "You are connected over SSH. To open the link on your own machine, run this command there, with the host name "
+        f"that you use for this machine:\n\n    ssh -N -L {port}:{LOOPBACK}:{port} {destination}\n"
     )
 
 

@@ -91,14 +91,14 @@ def test_device_times_are_unknown_and_cpu_times_known_without_a_device(tmp_path)
 
 def test_missing_ranks_are_counted_and_not_waited_for(tmp_path):
     report = analyse(traces(tmp_path, num_ranks=8)[3])
-    assert has_note(report, "Not here: ranks 0-2, 4-7, of 8.")
+    assert has_note(report, "Missing traces: ranks 0-2, 4-7, of 8.")
     assert {(call.ranks, call.skew_ns, call.late_rank) for call in report.collectives} == {((3,), None, None)}
     assert report.stragglers == []
 
 
 def test_ranks_that_were_not_asked_for_are_not_missing(tmp_path):
     report = analyse(*traces(tmp_path, num_ranks=4), ranks=[2])
-    assert not has_note(report, "Not here")
+    assert not has_note(report, "Missing traces")
     assert report.run["ranks"] == [2]
 
 
@@ -120,10 +120,10 @@ def test_a_number_of_ranks_that_no_run_has_takes_no_memory_to_tell(state, tmp_pa
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert has_note(report, "Not here: ranks 1-19999999, of 20,000,000.")
+    assert has_note(report, "Missing traces: ranks 1-19999999, of 20,000,000.")
     assert peak_bytes < 500_000_000  # a list of them all takes more
     if state:
-        assert report.run["missing"][0] == "Nothing is here of ranks 1-19999999."
+        assert report.run["missing"][0] == "Missing traces: ranks 1-19999999."
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_saving_of_one_of_two_stragglers_is_uncertain(tmp_path):
     assert confidences(together)["straggler"] == "high"
     assert "python_overhead" not in confidences(together)
     assert confidences(alone) == {"python_overhead": "medium"}
-    assert any("savings hold only if they gain as much" in note for note in alone.run["notes"])
+    assert any("savings hold only if these ranks gain as much" in note for note in alone.run["notes"])
 
 
 @pytest.mark.parametrize("rank", [0, 3])

@@ -48,19 +48,19 @@ def _steps(traces):
 def test_a_run_that_did_not_end_says_which_ranks_and_steps_are_missing(of_ranks):
     steps = _steps(of_ranks)
     last = max(row.step for row in steps)
-    assert list_missing_data(of_ranks, steps) == [f"The last step that is here is {last}."]
+    assert list_missing_data(of_ranks, steps) == [f"The last saved step is {last}."]
 
     short = [row for row in steps if row.rank != 1 or row.step < last - 1]
     assert list_missing_data(of_ranks, short)[1:] == [
-        f"Other ranks have what is not here: steps {last - 1}-{last} of rank 1."
+        f"Missing steps that other ranks have: steps {last - 1}-{last} of rank 1."
     ]
-    assert list_missing_data(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Nothing is here of ranks 1-2."
-    assert list_missing_data(of_ranks, []) == ["No step is here."]
+    assert list_missing_data(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Missing traces: ranks 1-2."
+    assert list_missing_data(of_ranks, []) == ["No step was saved."]
 
 
 def test_the_first_lines_say_what_is_missing_of_a_killed_run(tmp_path):
     simulate(Settings(num_ranks=1, num_steps=4)).write(tmp_path)
     report = kinetoscope.analyze(tmp_path, cache=False)
     assert report.run["missing"] == []
-    run = report.run | {"state": "killed", "missing": ["Nothing is here of rank 1."]}
-    assert "Nothing is here of rank 1." in repr(replace(report, run=run)).splitlines()[1]
+    run = report.run | {"state": "killed", "missing": ["Missing traces: rank 1."]}
+    assert "Missing traces: rank 1." in repr(replace(report, run=run)).splitlines()[1]

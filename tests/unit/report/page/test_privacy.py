@@ -130,7 +130,7 @@ USERS_NOTES = [
     "the project is for google, meta and apple",
     "project titan",
     "steps of the model for the next report",
-    "Not here: the rank of data, of 8.",
+    "Missing traces: the rank of data, of 8.",
 ]
 
 
