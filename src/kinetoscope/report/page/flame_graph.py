@@ -1,6 +1,9 @@
 """Flame graphs of nested operators and Python stacks, of each thread of each rank, and of all ranks."""
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -29,7 +32,12 @@ LOOP, BACKWARD, OTHER = "training loop", "backward thread", "other thread"
 _MAX_THREADS = 8
 """Largest number of threads of one kind of calls; those with most time are shown."""
 
-_SAMPLES_OF = SAMPLES_TRACK.format("")
+_Thread = tuple[str, int]
+"""The name of a thread, and its number among those of a window with this name; the same on all ranks."""
+
+_OF_OTHER_TRACK = re.compile(rf"{SAMPLES_TRACK.format('')}| \(overlap \d+\)$")
+"""Marks of the other tracks of a thread in their names: its samples, and its spans that do not nest."""
+
 _TRACK = pl.col("lane") // len(ROLES)
 
 
@@ -38,55 +46,70 @@ class FlameGraphBuilder:
 
     def __init__(self) -> None:
         self._kinds = {OPERATORS: _Calls(), STACKS: _Calls(), SAMPLED: _Calls(are_counted=False), PROFILER: _Calls()}
+        self._num_threads = Counter[str]()
 
     def add(self, window: RankTrace, spans: pl.DataFrame) -> None:
         """Add the spans of a window (`read_spans`)."""
-        is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
-        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (
-            pl.col("lane") % len(ROLES) != _ASYNCHRONOUS
+        spans = spans.filter(
+            ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)), pl.col("lane") % len(ROLES) != _ASYNCHRONOUS
         )
-        is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
+        threads = _find_threads(window.trace, spans)
+        spans = spans.filter(pl.col("dur") > 0, ~pl.col("name").str.starts_with(STEP))
+        is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
         is_profiler = pl.col("category") == "kinetoscope"
         is_other = ~is_python & ~is_sample & ~is_profiler & (pl.col("category") != WATCHED_PHASE)
-        for thread, tracks in _find_threads(window.trace, spans).items():
-            is_in = _TRACK.is_in(tracks)
-            key = (window.rank, thread)
-            self._kinds[STACKS].add(key, spans.filter(is_in & is_python))
-            self._kinds[SAMPLED].add(key, spans.filter(is_in & is_sample & is_of_thread))
-            self._kinds[OPERATORS].add(key, spans.filter(is_in & is_other & is_of_thread))
-            self._kinds[PROFILER].add(key, spans.filter(is_in & is_profiler & is_of_thread))
+        for (name, number), tracks in threads.items():
+            self._num_threads[name] = max(self._num_threads[name], number)
+            of_thread = spans.filter(_TRACK.is_in(tracks))
+            kinds = {STACKS: is_python, SAMPLED: is_sample, OPERATORS: is_other, PROFILER: is_profiler}
+            for title, is_of_kind in kinds.items():
+                self._kinds[title].add((window.rank, (name, number)), of_thread.filter(is_of_kind))
 
     def build(self) -> list[FlameGraph]:
         """Return the graphs of each kind and thread: of all ranks, then of each rank; empty ones are left out."""
         num_graphs = sum(calls.num_graphs for calls in self._kinds.values())
         max_frames = max(_MIN_FRAMES, _MAX_FRAMES // max(1, num_graphs))
-        return [graph for title, calls in self._kinds.items() for graph in calls.build_graphs(title, max_frames)]
+        return [
+            graph
+            for title, calls in self._kinds.items()
+            for graph in calls.build_graphs(title, max_frames, self._num_threads)
+        ]
 
 
-def _find_threads(trace: Trace, spans: pl.DataFrame) -> dict[str, list[int]]:
-    """Return the tracks of each thread by its name, which is the same on all ranks."""
-    tracks = trace.tracks.select("track", "thread").collect().iter_rows()
-    threads = {track: _strip_role(thread or f"thread {track}") for track, thread in tracks}
+def _find_threads(trace: Trace, spans: pl.DataFrame) -> dict[_Thread, list[int]]:
+    """Return the tracks of each thread with spans: those with its name and id, its samples, and overlapping spans."""
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
     is_backward = pl.col("name").str.starts_with(_AUTOGRAD)
-    kinds = spans.group_by(track=_TRACK).agg(loop=is_step.any(), backward=is_backward.any()).sort("track")
-    loops = {threads[row["track"]] for row in kinds.iter_rows(named=True) if row["loop"]}
-    found: dict[str, list[int]] = {}
-    for row in kinds.iter_rows(named=True):
-        thread = threads[row["track"]]
-        name = LOOP if thread in loops else BACKWARD if row["backward"] else _name_thread(thread)
-        found.setdefault(name, []).append(row["track"])
-    return found
+    kinds = spans.group_by(track=_TRACK).agg(is_loop=is_step.any(), is_backward=is_backward.any())
+    tracks = trace.tracks.select("track", "tid", "tid_number", name=pl.col("thread").fill_null("thread 0")).collect()
+    rows = kinds.join(tracks, on="track").sort("tid_number", "track", nulls_last=True)
+    threads: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+    others: dict[str, list[int]] = {}
+    for row in rows.iter_rows(named=True):
+        name = _OF_OTHER_TRACK.sub("", row["name"])
+        if name != row["name"]:
+            others.setdefault(name, []).append(row["track"])
+        else:
+            threads.setdefault((row["name"], row["tid"]), []).append(row)
+    found: dict[str, list[list[int]]] = {}
+    # The loop is first: of threads with one name, the other tracks are its own.
+    for (name, _), of_thread in sorted(threads.items(), key=lambda thread: not _has(thread[1], "is_loop")):
+        tracks_of_thread = [row["track"] for row in of_thread] + others.pop(name, [])
+        found.setdefault(_name_thread(name, of_thread), []).append(tracks_of_thread)
+    for name, other_tracks in others.items():
+        found.setdefault(_name_thread(name), []).append(other_tracks)
+    return {(name, number): tracks for name, all_tracks in found.items() for number, tracks in enumerate(all_tracks, 1)}
 
 
-def _strip_role(name: str) -> str:
-    """Return the name of the thread of a track, which may be one of its samples."""
-    return name.replace(_SAMPLES_OF, "")
+def _has(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(row[name] for row in rows)
 
 
-def _name_thread(thread: str) -> str:
-    """Return a name that is the same in each process: threads that are named by their number have none."""
-    return OTHER if _NUMBERED.fullmatch(thread) else thread
+def _name_thread(name: str, rows: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return a name that is the same in each process, by the tracks of the thread; a number is no such name."""
+    if _has(rows, "is_loop"):
+        return LOOP
+    return BACKWARD if _has(rows, "is_backward") else OTHER if _NUMBERED.fullmatch(name) else name
 
 
 class _Calls:
@@ -95,14 +118,14 @@ class _Calls:
     def __init__(self, *, are_counted: bool = True) -> None:
         self._are_counted = are_counted
         self._texts, self._paths = StringTable(), CallPaths()
-        self._sums: dict[str, dict[int | None, list[pl.DataFrame]]] = {}
+        self._sums: dict[_Thread, dict[int | None, list[pl.DataFrame]]] = {}
 
     @property
     def num_graphs(self) -> int:
         """The number of graphs of all threads and ranks, and of all ranks of a thread."""
         return sum(len(by_rank) + (len(by_rank) > 1) for by_rank in self._sums.values())
 
-    def add(self, key: tuple[int | None, str], spans: pl.DataFrame) -> None:
+    def add(self, key: tuple[int | None, _Thread], spans: pl.DataFrame) -> None:
         """Add the spans of a window of a rank's thread."""
         if not len(spans):
             return
@@ -118,8 +141,14 @@ class _Calls:
             )
         )
 
-    def build_graphs(self, title: str, max_frames: int) -> list[FlameGraph]:
-        """Return the graphs of each thread: of all ranks if there are several, then one per rank."""
+    def build_graphs(self, title: str, max_frames: int, num_threads: Mapping[str, int]) -> list[FlameGraph]:
+        """Return the graphs of each thread: of all ranks if there are several, then one per rank.
+
+        Args:
+            title: the kind of calls.
+            max_frames: the largest number of frames of a graph.
+            num_threads: number of threads by their name; those of the same name are numbered.
+        """
         texts = self._texts.all
         self._names = [texts[name] for name in self._paths.names]
         self._callers = [caller - 1 for caller in self._paths.callers]
@@ -130,9 +159,10 @@ class _Calls:
         times_ns = {
             thread: sum(sums["self_ns"].sum() for sums in by_rank.values()) for thread, by_rank in by_thread.items()
         }
-        threads = sorted(by_thread, key=lambda thread: (thread != LOOP, -times_ns[thread]))[:_MAX_THREADS]
+        threads = sorted(by_thread, key=lambda thread: (thread[0] != LOOP, -times_ns[thread]))[:_MAX_THREADS]
+        labels = {(name, number): f"{name} #{number}" if num_threads[name] > 1 else name for name, number in threads}
         return [
-            self._build_graph(title, thread if len(threads) > 1 else None, rank, sums, max_frames)
+            self._build_graph(title, labels[thread] if len(threads) > 1 else None, rank, sums, max_frames)
             for thread in threads
             for rank, sums in _add_all_ranks(by_thread[thread])
         ]

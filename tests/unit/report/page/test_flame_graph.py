@@ -86,6 +86,39 @@ def test_each_thread_has_a_graph_and_the_loop_is_first(tmp_path):
     assert frames_of(graphs[1]) == {"aten::mm": (50_000, 50_000, 1)}
 
 
+def test_threads_of_one_name_are_numbered_and_their_other_tracks_belong_to_the_loop(tmp_path):
+    names = {1: "worker", 2: "worker", 3: "samples of worker", 4: "reader", 5: "samples of reader"}
+    names[6] = "worker (overlap 1)"
+    events = [
+        *(
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}}
+            for tid, name in names.items()
+        ),
+        span("aten::add", 0, 30, tid=1),
+        span("ProfilerStep#3", 0, 100, tid=2),
+        span("aten::mm", 10, 50, tid=2),
+        span("train.py(9): main", 0, 100, category="stack_sample", tid=3),
+        span("aten::copy_", 50, 60, tid=6),
+        span("read", 0, 5, tid=4),
+        span("train.py(7): read", 0, 50, category="stack_sample", tid=5),
+        *(span("autograd::engine::evaluate_function: MmBackward0", 0, 10 * tid, tid=tid) for tid in (7, 8)),
+        span("gemm", 0, 90, tid=99, category="kernel"),
+    ]
+    path = write_trace(tmp_path / "rank0.json", events)
+    graphs = {(graph.title, graph.thread): frames_of(graph) for graph in page_of(path).flame_graphs}
+    assert list(graphs) == [
+        ("Operators and markers", "training loop"),
+        ("Operators and markers", "backward thread #2"),
+        ("Operators and markers", "backward thread #1"),
+        ("Operators and markers", "worker"),
+        ("Operators and markers", "reader"),
+        ("Python lines, sampled", "training loop"),
+        ("Python lines, sampled", "reader"),
+    ]
+    assert [*graphs["Operators and markers", "training loop"]] == ["aten::mm", "aten::copy_"]
+    assert [*graphs["Operators and markers", "worker"]] == ["aten::add"]
+
+
 def test_the_profilers_own_spans_have_a_graph_apart(tmp_path):
     events = [
         span("aten::mm", 0, 100),
