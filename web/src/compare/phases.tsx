@@ -2,6 +2,7 @@
 import { formatChange, formatDuration } from "../format";
 import type { ComparedPart, ComparedSide, Comparison } from "../page_data";
 import { Bar, type StackPart } from "../parts/stack";
+import { Swatch } from "../parts/swatch";
 import { Term } from "../parts/term";
 import { toStackParts } from "../step_breakdowns";
 import { labelOf } from "./labels";
@@ -36,10 +37,10 @@ function Side({ side: { label, max_total_ns, parts }, comparison }: { side: Comp
           </div>
         ))}
       </dl>
-      <ul class="part-changes">
+      <ul class="part-list part-changes">
         {shown.map(({ part, name, colour }) => (
           <li key={name}>
-            <span class="swatch" style={{ background: colour }} aria-hidden="true" />
+            <Swatch colour={colour} />
             <Term>{name}</Term>
             {` ${formatDuration(part.before_ns)} → ${formatDuration(part.after_ns)} `}
             <Change part={part} />

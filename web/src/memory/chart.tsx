@@ -1,8 +1,9 @@
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { canvasColour } from "../colours";
 import { formatBytes, formatDuration } from "../format";
+import { useWidth } from "../parts/use_width";
 import { useTheme } from "../theme";
 import type { Fold } from "../timeline/fold";
 import { stacked, wholeRange, zoomed, type MemorySeries, type Range } from "./series";
@@ -53,19 +54,6 @@ export function AreaChart({ series, label, range, onRange, onCursor }: AreaChart
       onKeyDown={onKeyDown}
     />
   );
-}
-
-function useWidth(box: { current: HTMLElement | null }): number {
-  const [width, setWidth] = useState(0);
-  useLayoutEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const observer = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
-    observer.observe(element);
-    setWidth(Math.floor(element.clientWidth));
-    return () => observer.disconnect();
-  }, []);
-  return width;
 }
 
 /** Series with the total first: areas are drawn over each other, down to the first category. */

@@ -1,7 +1,6 @@
-import { formatDuration, formatShare } from "../format";
 import type { BreakdownPart, PageData } from "../page_data";
+import { PartList } from "../parts/part_list";
 import { Bar, lengthOf } from "../parts/stack";
-import { Term } from "../parts/term";
 import { toStackParts } from "../step_breakdowns";
 
 const SIDES = { host: "CPU", device: "GPU" };
@@ -30,17 +29,11 @@ function Breakdown({ side, parts: breakdown }: { side: keyof typeof SIDES; parts
     <section class="breakdown" aria-label={`${SIDES[side]} time per step`}>
       <h2>{SIDES[side]}</h2>
       <Bar parts={parts} longest={lengthOf(parts.filter(({ value }) => (value ?? 0) > 0))} />
-      <ul>
-        {shown.map(({ name, value, share, colour }) => (
-          <li key={name}>
-            <span class="swatch" style={{ background: colour }} aria-hidden="true" />
-            <Term>{name}</Term> <strong>{formatDuration(value)}</strong> <span class="quiet">{formatShare(share)}</span>
-          </li>
-        ))}
+      <PartList parts={shown}>
         {unknown.length > 0 && (
           <li class="quiet">{`Unknown: ${unknown.map(({ name }) => name.toLowerCase()).join(", ")}`}</li>
         )}
-      </ul>
+      </PartList>
     </section>
   );
 }

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { canvasColour } from "../colours";
 import { useTheme } from "../theme";
+import { useWidth } from "./use_width";
 import "./heat_map.css";
 import {
   colourRamp,
@@ -54,7 +55,7 @@ export function HeatMap({ label, cells, format, describeCell, onChoose, isFromZe
       <div class="heat-scale">
         <span>{format(range.min)}</span>
         <span class="heat-ramp" />
-        <span>{range.isCut ? `${format(range.max)} and more` : format(range.max)}</span>
+        <span>{range.isCut ? `at least ${format(range.max)}` : format(range.max)}</span>
         <output>
           {shown ? `${describeCell(shown.row, shown.column)}: ${format(cells.value(shown.row, shown.column))}` : ""}
         </output>
@@ -79,17 +80,12 @@ export function HeatMap({ label, cells, format, describeCell, onChoose, isFromZe
 /** A canvas that is drawn again when cells, theme or width change. */
 function useDrawing(cells: HeatCells, range: HeatRange, shown: Cell | null) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(0);
+  const width = useWidth(canvas);
   const theme = useTheme();
   const colours = useMemo(() => {
     const ramp = colourRamp([0, 1, 2].map((at) => canvasColour(`heat-${at}`)));
     return { ramp, text: canvasColour("text"), quiet: canvasColour("quiet") };
   }, [theme]);
-  useEffect(() => {
-    const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
-    if (canvas.current) observer.observe(canvas.current);
-    return () => observer.disconnect();
-  }, []);
   const shades = useMemo(
     () => drawShades(cells, range, colours.ramp, Math.max(1, width - LEFT)),
     [cells, range, colours, width],

@@ -1,6 +1,7 @@
 /** Legend of a picture, with the values of the selected part. */
 import { formatDuration, formatShare } from "../format";
 import type { StackPart } from "./stack";
+import { Swatch } from "./swatch";
 import { Term } from "./term";
 
 interface LegendProps {
@@ -24,7 +25,7 @@ export function Legend({ title, noun, parts }: LegendProps) {
         {parts.map((part) => (
           <tr key={part.name}>
             <th scope="row">
-              <span class="swatch" style={{ background: part.colour }} />
+              <Swatch colour={part.colour} />
               <Term>{part.name}</Term>
             </th>
             <td class="number">{valueOf(part)}</td>
