@@ -12,7 +12,7 @@ def test_calls_are_listed_by_size_with_skew_bandwidth_and_straggler(analyze_sour
     kinds = page.get_by_role("table", name="Calls by group, name and size")
     longest = page.get_by_role("table", name="Each of the longest calls")
 
-    expect(page.locator(".headline")).to_contain_text("% waiting for late ranks")
+    expect(page.locator(".headline")).to_contain_text("% waiting for the last rank")
     first = kinds.get_by_role("row").nth(1)
     for unit in ("all_reduce", "iB", "ms", "%", "iB/s"):
         expect(first).to_contain_text(unit)

@@ -65,10 +65,10 @@ def test_peak_live_memory_at_the_peak_and_growth_are_reported(page, open_file, t
     assert "at most 600 MiB" in page.locator("main h2").first.inner_text()
     assert "Peak 600 MiB at 75.0 ms" in legend(page)
     assert "before recording 135 MiB" in legend(page)
-    alive = page.get_by_label("Alive at the peak on device 0 of rank 0").locator("tbody tr")
+    alive = page.get_by_label("Live at the peak on device 0 of rank 0").locator("tbody tr")
     assert alive.first.inner_text().split() == ["aten::mm", "forward", "train.py:12", "7", "3", "9.00", "MiB"]
     assert alive.locator("td:first-child").all_inner_texts()[1:4] == HOSTILE[:3]
-    grows = page.get_by_label("What grows from step to step").locator("tbody tr")
+    grows = page.get_by_label("Memory growth").locator("tbody tr")
     assert "aten::cat" in grows.inner_text()
     assert "9 steps, 1 to 9" in grows.inner_text()
     assert "forward 465 MiB, before recording 135 MiB" in page.get_by_label("Peak of each device").inner_text()
@@ -104,7 +104,7 @@ def test_pointer_and_keys_show_numbers_and_zoom_and_a_link_keeps_them(page, open
 def test_bars_show_that_memory_grows_as_steps_end(page, open_file, tmp_path):
     open_file(write_page(tmp_path / "page.html", {"memory": [over_time()]}, steps=STEPS, memory=[ROW]), "#view=memory")
 
-    bars = page.get_by_role("img", name="Alive as each step ends: 280 MiB in step 0, 325 MiB in step 9")
+    bars = page.get_by_role("img", name="Live memory at the end of a step: 280 MiB in step 0, 325 MiB in step 9")
     assert bars.locator("> span").count() == 10
     bars.locator("> span").nth(2).hover()
     assert page.get_by_text("Step 2: 290 MiB").is_visible()

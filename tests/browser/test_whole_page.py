@@ -1,6 +1,7 @@
 """The page as a whole: what axe says of each view, names that look like programs, links, narrow windows."""
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -127,6 +128,25 @@ def test_link_restores_its_view_after_a_reload_and_back_leaves_it(rich, page, op
     page.go_back()
     expect(page.locator("main[data-view=timeline]")).to_be_visible()
     expect(in_view).to_be_visible()
+
+
+def test_a_phone_shows_the_main_columns_of_each_table_until_all_are_requested(rich, page, open_file):
+    page.set_viewport_size({"width": 400, "height": 800})
+    too_wide = []
+    for view in VIEWS:
+        open_file(rich, f"#view={view}")
+        page.wait_for_selector(f"main[data-view={view}]")
+        tables = page.locator("main :is(.table-scroll, .top-calls)").all()
+        too_wide += [view for table in tables if table.evaluate("(box) => box.scrollWidth > box.clientWidth")]
+    assert too_wide == []
+
+    open_file(rich, "#view=operators")
+    headings = page.get_by_role("columnheader")
+    expect(headings).to_contain_text(["Operator", "Self time", "Of step"])
+    page.get_by_role("button", name=re.compile(r"^Show \d+ more columns$")).click()
+    expect(headings.filter(has_text="p95")).to_be_visible()
+    page.get_by_role("button", name=re.compile(r"^Hide \d+ columns$")).click()
+    expect(headings).to_have_count(3)
 
 
 def test_a_narrow_window_shows_every_view_without_scrolling_the_page_sideways(rich, page, open_file):

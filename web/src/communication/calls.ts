@@ -9,7 +9,7 @@ export function callTitle({ group, name }: { group: string | null; name: string 
 }
 
 export function sizeTitle({ bytes, is_at_least }: CallGroup): string {
-  return bytes !== null && is_at_least ? `${formatBytes(bytes)} and more` : formatBytes(bytes);
+  return bytes !== null && is_at_least ? `at least ${formatBytes(bytes)}` : formatBytes(bytes);
 }
 
 /** Time from the first rank's start to the last one's end of each call, in the order of the report's rows. */

@@ -1,8 +1,8 @@
 import { useMemo } from "preact/hooks";
-import { formatBytes, formatDuration, formatRate } from "../format";
 import { navigate } from "../link";
 import type { CollectiveRow, Communication } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
+import { bytesColumn, detail, rateColumn, timeColumn } from "../parts/unit_columns";
 import type { Payload } from "../payload";
 import { buildCallLink } from "../view_links";
 import { callTitle, lengthsOf } from "./calls";
@@ -18,12 +18,12 @@ export function WorstCalls({ payload, communication }: { payload: Payload; commu
   const show = (call: LongCall) => navigate({ view: "timeline", ...buildCallLink(call, call.length_ns) });
   return (
     <section aria-labelledby="worst-calls-title">
-      <h2 id="worst-calls-title">The longest calls</h2>
+      <h2 id="worst-calls-title">Longest calls</h2>
       <Table
         caption="Each of the longest calls"
         columns={COLUMNS}
         rows={worst}
-        sortedBy="Took"
+        sortedBy="Duration"
         noun="call"
         maxRows={15}
         onChoose={page.timeline ? show : undefined}
@@ -40,35 +40,16 @@ function longestCalls(payload: Payload, communication: Communication): LongCall[
 
 const COLUMNS: TableColumn<LongCall>[] = [
   { title: "Call", value: callTitle },
-  { title: "Size", value: (call) => call.bytes, unit: "bytes", show: (call) => <span>{formatBytes(call.bytes)}</span> },
+  detail(bytesColumn("Size", (call) => call.bytes)),
   { title: "Step", value: (call) => call.step },
   {
-    title: "Late rank",
+    title: "Last rank",
     value: (call) => call.late_rank,
-    show: (call) => <span>{call.late_rank === null ? "–" : `Rank ${call.late_rank}`}</span>,
+    show: (call) => (call.late_rank === null ? "–" : `Rank ${call.late_rank}`),
+    help: "The last rank to start, which the others waited for",
   },
-  {
-    title: "Took",
-    value: (call) => call.length_ns,
-    unit: "ns",
-    show: (call) => <span>{formatDuration(call.length_ns)}</span>,
-  },
-  {
-    title: "Skew",
-    value: (call) => call.skew_ns,
-    unit: "ns",
-    show: (call) => <span>{formatDuration(call.skew_ns)}</span>,
-  },
-  {
-    title: "Transfer",
-    value: (call) => call.transfer_ns,
-    unit: "ns",
-    show: (call) => <span>{formatDuration(call.transfer_ns)}</span>,
-  },
-  {
-    title: "Bandwidth",
-    value: (call) => call.bandwidth_bytes_per_s,
-    unit: "bytes/s",
-    show: (call) => <span>{formatRate(call.bandwidth_bytes_per_s)}</span>,
-  },
+  timeColumn("Duration", (call) => call.length_ns),
+  timeColumn("Skew", (call) => call.skew_ns),
+  detail(timeColumn("Transfer", (call) => call.transfer_ns)),
+  detail(rateColumn("Bandwidth", (call) => call.bandwidth_bytes_per_s)),
 ];

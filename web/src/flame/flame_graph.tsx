@@ -1,14 +1,15 @@
 import { useMemo, useState } from "preact/hooks";
-import { counted, formatCount, formatDuration, formatShare } from "../format";
+import { counted, formatDuration, formatShare } from "../format";
 import { readLink, updateLink } from "../link";
 import { cssColour } from "../colours";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Name, OneLine } from "../parts/name";
-import { nameGraph } from "../view_links";
+import { Swatch } from "../parts/swatch";
 import { Table, type TableColumn } from "../parts/table";
 import { matchingRows } from "../parts/table_rows";
-import { timeColumn } from "../views/calls";
+import { countColumn, detail, timeColumn } from "../parts/unit_columns";
 import type { ViewProps } from "../view";
+import { nameGraph } from "../view_links";
 import { FrameCanvas } from "./canvas";
 import { KIND_COLOURS } from "./draw";
 import "./flame.css";
@@ -43,7 +44,7 @@ export function FlameGraphs({ payload }: ViewProps) {
             checked={isHiding}
             onChange={(event) => setHiding(LIBRARIES[Number(event.currentTarget.checked)])}
           />
-          {" Hide frames of libraries"}
+          {" Hide library frames"}
         </label>
       )}
     </Graph>
@@ -53,7 +54,7 @@ export function FlameGraphs({ payload }: ViewProps) {
 /** Whether frames of libraries are shown, as in the link. */
 const LIBRARIES = ["shown", "hidden"];
 
-const isOfLibrary = (name: string) => kindOf(name) === "Python of libraries";
+const isOfLibrary = (name: string) => kindOf(name) === "library Python";
 const isOfUser = (name: string) => kindOf(name) === "your code";
 
 interface GraphProps {
@@ -124,11 +125,11 @@ function Sandwich({ frames, order, name, onChoose }: SandwichProps) {
           Back to the graph
         </button>
         <span>
-          Calls of{" "}
+          All calls of{" "}
           <strong>
             <Name text={name} maxLength={120} />
           </strong>
-          , all together; those within others of them are not counted again
+          ; nested calls count once
         </span>
       </div>
       <div class="sandwich">
@@ -204,7 +205,7 @@ function Legend({ frames }: { frames: Frames }) {
     <ul class="legend" aria-label="Colours">
       {KINDS.filter((kind) => kinds.has(kind)).map((kind) => (
         <li key={kind}>
-          <span class="swatch" style={{ background: cssColour(KIND_COLOURS[kind]) }} aria-hidden="true" />
+          <Swatch colour={cssColour(KIND_COLOURS[kind])} />
           {kind}
         </li>
       ))}
@@ -244,10 +245,10 @@ function nameColumns(wholeNs: number): TableColumn<NameRow>[] {
       title: "Name",
       value: (row) => row.name,
       show: (row) => <OneLine name={row.name} />,
-      help: "Choose one to see who called it, and what it called",
+      help: "Select one to see its callers and callees",
     },
-    timeColumn("Self time", (row) => row.self_ns, "Without what it called", wholeNs),
-    timeColumn("Time", (row) => row.total_ns, "With what it called; of calls within calls, the outermost", wholeNs),
-    { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
+    timeColumn("Self time", (row) => row.self_ns, "Without its callees", wholeNs),
+    timeColumn("Total time", (row) => row.total_ns, "With its callees; recursive calls count once", wholeNs),
+    detail(countColumn("Calls", (row) => row.num_calls)),
   ];
 }

@@ -4,6 +4,7 @@ import type { Allocation, MemoryHolder, MemoryOverTime, MemoryRow, PageData, Run
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
+import { bytesColumn, detail } from "../parts/unit_columns";
 import type { Payload } from "../payload";
 import type { Reason, ViewProps } from "../view";
 import "./memory.css";
@@ -71,9 +72,9 @@ function AliveAtPeak({
   const columns = useMemo(() => allocationColumns(peak_bytes), [peak_bytes]);
   return (
     <section>
-      <h2>Alive at the peak</h2>
+      <h2>Live at the peak</h2>
       <Table
-        caption={`Alive at the peak on ${title}`}
+        caption={`Live at the peak on ${title}`}
         columns={columns}
         rows={rows}
         sortedBy="Size"
@@ -88,21 +89,12 @@ function AliveAtPeak({
 function allocationColumns(peakBytes: number): TableColumn<Allocation>[] {
   return [
     { title: "Allocated by", value: (row) => row.name || "unknown" },
-    { title: "Category", value: (row) => row.category.replace(/_/g, " ") },
+    detail({ title: "Category", value: (row) => row.category.replace(/_/g, " ") }),
     { title: "Line", value: (row) => row.line },
     { title: "Step", value: (row) => row.step },
-    { title: "Allocations", value: (row) => row.num_allocations },
-    bytesColumn("Size", (row) => row.size_bytes, peakBytes, "The bar is the part of the peak."),
+    detail({ title: "Allocations", value: (row) => row.num_allocations }),
+    bytesColumn("Size", (row) => row.size_bytes, "The bar is the share of the peak", peakBytes),
   ];
-}
-
-function bytesColumn<Row>(
-  title: string,
-  value: (row: Row) => number | null,
-  whole?: number | null,
-  help?: string,
-): TableColumn<Row> {
-  return { title, value, show: (row) => formatBytes(value(row)), unit: "B", whole, help };
 }
 
 /** The peak of each device of each rank, by category. */
@@ -124,10 +116,10 @@ function peakColumns(highest: number | null): TableColumn<MemoryRow>[] {
   return [
     { title: "Rank", value: (row) => row.rank },
     { title: "Device", value: deviceOf },
-    bytesColumn("Peak", (row) => row.peak_bytes, highest, "The bar is the part of the highest peak."),
-    { title: "In step", value: (row) => row.peak_step },
-    bytesColumn("Growth per step", (row) => row.growth_bytes_per_step, undefined, "Of what is alive as each step ends"),
-    { title: "At the peak", value: sharesOf, width: "wide" },
+    bytesColumn("Peak", (row) => row.peak_bytes, "The bar is the share of the highest peak", highest),
+    detail({ title: "In step", value: (row) => row.peak_step }),
+    bytesColumn("Growth per step", (row) => row.growth_bytes_per_step, "Of live memory at the end of a step"),
+    detail({ title: "At the peak", value: sharesOf, width: "wide" }),
   ];
 }
 
@@ -146,10 +138,10 @@ function Growth({ rows }: { rows: MemoryRow[] }) {
   const isKnown = rows.some((row) => row.growth_bytes_per_step !== null);
   return (
     <section>
-      <h2>What grows from step to step</h2>
+      <h2>Memory growth</h2>
       {holders.length ? (
         <Table
-          caption="What grows from step to step"
+          caption="Memory growth"
           columns={HOLDER_COLUMNS}
           rows={holders}
           sortedBy="Growth per step"
@@ -158,7 +150,7 @@ function Growth({ rows }: { rows: MemoryRow[] }) {
       ) : (
         <p class="quiet">
           {isKnown
-            ? "Nothing does: as each step ends, about as much is alive as when the one before ended."
+            ? "None: live memory is about the same at the end of each step."
             : "Unknown: memory must be recorded in several consecutive steps."}
         </p>
       )}
@@ -170,13 +162,13 @@ const HOLDER_COLUMNS: TableColumn<HolderRow>[] = [
   { title: "Operator", value: (row) => row.operator ?? "unknown" },
   { title: "Line", value: (row) => row.line },
   { title: "Rank", value: (row) => row.rank },
-  { title: "Device", value: (row) => row.device },
-  {
+  detail({ title: "Device", value: (row) => row.device }),
+  detail({
     title: "Steps",
     value: (row) => row.steps.length,
     show: (row) => <Name text={stepsText(row.steps)} maxLength={60} />,
     help: "Steps after which more memory was live",
-  },
+  }),
   bytesColumn("Growth per step", (row) => row.bytes_per_step),
 ];
 

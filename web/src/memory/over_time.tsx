@@ -4,7 +4,9 @@ import { cssColour } from "../colours";
 import { formatBytes, formatDuration } from "../format";
 import { readLink, updateLink } from "../link";
 import type { StepEnd, StepRow } from "../page_data";
+import { Swatch } from "../parts/swatch";
 import { Table, type TableColumn } from "../parts/table";
+import { bytesColumn, detail, timeColumn } from "../parts/unit_columns";
 import type { Fold } from "../timeline/fold";
 import { AreaChart } from "./chart";
 import { indexAt, wholeRange, type MemorySeries, type Range } from "./series";
@@ -88,7 +90,7 @@ function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; st
         {series.categories
           .map((category, number) => (
             <li key={category}>
-              <span class="swatch" style={{ background: cssColour(series.colours[number]) }} aria-hidden="true" />
+              <Swatch colour={cssColour(series.colours[number])} />
               {`${category} ${formatBytes(series.sizes[number][at])}`}
             </li>
           ))
@@ -109,14 +111,12 @@ function TimeTable({ series, range }: { series: MemorySeries; range: Range }) {
 }
 
 function timeColumns(series: MemorySeries): TableColumn<number>[] {
-  const bytes = (title: string, value: (at: number) => number): TableColumn<number> => {
-    return { title, value, show: (at) => formatBytes(value(at)), unit: "B" };
-  };
-  const timeOf = (at: number) => Math.round(series.fold.real(series.times[at]));
   return [
-    { title: "Time", value: timeOf, show: (at) => formatDuration(timeOf(at)), unit: "ns" },
-    bytes("All", (at) => series.totals[at]),
-    ...series.categories.map((category, number) => bytes(category, (at) => series.sizes[number][at])),
+    timeColumn("Time", (at) => Math.round(series.fold.real(series.times[at]))),
+    bytesColumn("All", (at) => series.totals[at]),
+    ...series.categories.map((category, number) =>
+      detail(bytesColumn<number>(category, (at) => series.sizes[number][at])),
+    ),
   ];
 }
 
@@ -128,7 +128,7 @@ function StepEnds({ ends }: { ends: StepEnd[] }) {
   if (ends.length < 2) return null;
   const most = Math.max(...ends.map((end) => end.size_bytes), 1);
   const [first, last] = [ends[0], ends[ends.length - 1]];
-  const description = `Alive as each step ends: ${formatBytes(first.size_bytes)} in step ${first.step}, ${formatBytes(last.size_bytes)} in step ${last.step}`;
+  const description = `Live memory at the end of a step: ${formatBytes(first.size_bytes)} in step ${first.step}, ${formatBytes(last.size_bytes)} in step ${last.step}`;
   return (
     <>
       <h3>{description}</h3>

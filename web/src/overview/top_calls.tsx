@@ -19,7 +19,7 @@ export function TopCalls({ calls }: { calls: TopCallsData }) {
             <th>Name</th>
             <th class="number">{isOfGpu ? "GPU time/step" : "Self time/step"}</th>
             <th class="number">Share</th>
-            <th class="number">Calls/step</th>
+            <th class="number wide-only">Calls/step</th>
           </tr>
         </thead>
         <tbody>
@@ -30,7 +30,7 @@ export function TopCalls({ calls }: { calls: TopCallsData }) {
               </th>
               <td class="number">{formatDuration(calls.times_ns[at])}</td>
               <td class="number">{formatShare(calls.shares[at])}</td>
-              <td class="number">{formatCount(calls.num_calls[at])}</td>
+              <td class="number wide-only">{formatCount(calls.num_calls[at])}</td>
             </tr>
           ))}
         </tbody>

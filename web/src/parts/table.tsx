@@ -5,6 +5,7 @@ import { readLink, updateLink } from "../link";
 import "./table.css";
 import { CopyButton } from "./copy";
 import { Name } from "./name";
+import { useShownColumns } from "./shown_columns";
 import { Explained } from "./term";
 import {
   filledColumns,
@@ -50,6 +51,7 @@ export function Table<Row>(props: TableProps<Row>) {
   const [sorting, setSorting] = useLinkedSorting(props);
   const [filter, setFilter] = useState((props.isLinked && readLink().q) || "");
   const [maxRows, setMaxRows] = useState(props.maxRows ?? MAX_ROWS);
+  const [shown, moreColumns] = useShownColumns(columns, sorting.title);
   const matching = useMemo(() => matchingRows(rows, filter, filterText), [rows, filter]);
   const sorted = useMemo(() => sortedRows(matching, columns, sorting), [matching, columns, sorting]);
   const onFilter = (text: string) => {
@@ -65,11 +67,12 @@ export function Table<Row>(props: TableProps<Row>) {
           {filter ? `${formatCount(matching.length)} of ${counted(rows.length, noun)}` : counted(rows.length, noun)}
         </span>
         <CopyButton title="Copy as TSV" text={() => toTsv(columns, sorted)} />
+        {moreColumns}
       </div>
-      <Rows {...props} columns={columns} rows={sorted.slice(0, maxRows)} sorting={sorting} onSort={setSorting} />
+      <Rows {...props} columns={shown} rows={sorted.slice(0, maxRows)} sorting={sorting} onSort={setSorting} />
       {sorted.length > maxRows && (
         <button type="button" onClick={() => setMaxRows(maxRows * 5)}>
-          {`Show more of the ${counted(sorted.length - maxRows, noun)} left out`}
+          {`Show more (${counted(sorted.length - maxRows, noun)} hidden)`}
         </button>
       )}
     </div>
@@ -110,42 +113,40 @@ interface RowsProps<Row> extends TableProps<Row> {
 function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }: RowsProps<Row>) {
   const areNumbers = columns.map((column) => hasNumbers(column, rows));
   return (
-    <>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
-      <section class="table-scroll" aria-label={caption} tabIndex={0}>
-        <table>
-          <caption class="for-readers">{caption}</caption>
-          <thead>
-            <tr>
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
+    <section class="table-scroll" aria-label={caption} tabIndex={0}>
+      <table>
+        <caption class="for-readers">{caption}</caption>
+        <thead>
+          <tr>
+            {columns.map((column, at) => (
+              <Heading
+                key={column.title}
+                column={column}
+                isNumber={areNumbers[at]}
+                order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
+                onSort={onSort}
+              />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, at) => (
+            <tr key={rowKey?.(row) ?? at}>
               {columns.map((column, at) => (
-                <Heading
+                <Cell
                   key={column.title}
+                  row={row}
                   column={column}
-                  isNumber={areNumbers[at]}
-                  order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
-                  onSort={onSort}
+                  className={areNumbers[at] ? "number" : (column.width ?? (at === 0 ? "wide" : undefined))}
+                  onChoose={at === 0 ? onChoose : undefined}
                 />
               ))}
             </tr>
-          </thead>
-          <tbody>
-            {rows.map((row, at) => (
-              <tr key={rowKey?.(row) ?? at}>
-                {columns.map((column, at) => (
-                  <Cell
-                    key={column.title}
-                    row={row}
-                    column={column}
-                    className={areNumbers[at] ? "number" : (column.width ?? (at === 0 ? "wide" : undefined))}
-                    onChoose={at === 0 ? onChoose : undefined}
-                  />
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </section>
-    </>
+          ))}
+        </tbody>
+      </table>
+    </section>
   );
 }
 

@@ -12,6 +12,8 @@ export interface TableColumn<Row> {
   help?: string;
   /** Minimal width of texts; by default, the first column is wide. Short texts and those of a line are never wrapped. */
   width?: "short" | "narrow" | "wide" | "line";
+  /** Narrow screens hide the column until the reader requests it. */
+  isDetail?: boolean;
 }
 
 /** The sorted column, if one has this title. */

@@ -23,11 +23,11 @@ export function Devices({ page: { devices } }: { page: PageData }) {
   const { title, length, parts } = shown === null ? mean : each[shown];
   return (
     <section aria-labelledby="devices-title">
-      <h2 id="devices-title">What the devices did</h2>
+      <h2 id="devices-title">GPU time by rank</h2>
       <div class="numbers">
         <Legend title={`${title}: ${length}`} noun="Use" parts={parts} />
       </div>
-      <Stack label="The device of each rank" bars={each} shown={shown} onShow={setShown} />
+      <Stack label="GPU time by rank" bars={each} shown={shown} onShow={setShown} />
     </section>
   );
 }
@@ -35,7 +35,7 @@ export function Devices({ page: { devices } }: { page: PageData }) {
 function NoDevice() {
   return (
     <section aria-labelledby="devices-title">
-      <h2 id="devices-title">What the devices did</h2>
+      <h2 id="devices-title">GPU time by rank</h2>
       <p class="quiet">No GPU work was recorded: all times are CPU times.</p>
     </section>
   );

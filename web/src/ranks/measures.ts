@@ -23,7 +23,7 @@ export const MEASURES: Measure[] = [
   time("idle", "GPU idle", (step) => step.row.device_idle_ns, true),
   {
     name: "memory",
-    title: "Most memory",
+    title: "Peak memory",
     value: (step) => step.row.peak_memory_bytes,
     format: formatBytes,
     isFromZero: false,

@@ -4,6 +4,7 @@ import { formatDuration } from "../format";
 import type { DelayingRank, PageData, RunReport, StragglerRow, Waits } from "../page_data";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
+import { timeColumn } from "../parts/unit_columns";
 
 /** Stragglers with their causes, and the waits of other ranks for them. */
 export function RankWaits({ page, report }: { page: PageData; report: RunReport }) {
@@ -18,14 +19,14 @@ export function RankWaits({ page, report }: { page: PageData; report: RunReport 
   );
   return (
     <section aria-labelledby="waits-title">
-      <h2 id="waits-title">Who waits for whom</h2>
+      <h2 id="waits-title">Waits between ranks</h2>
       {report.stragglers.map((row, index) => (
         <Straggler key={row.rank} row={row} sentence={page.straggler_sentences[index]} />
       ))}
       {delaying.length ? (
         <>
           <HeatMap
-            label="How long each rank waited for each other one, in collectives. Arrow keys choose a pair."
+            label="Wait of each rank for each other rank, in collectives. Arrow keys select a pair."
             cells={cells}
             format={formatDuration}
             isFromZero
@@ -35,7 +36,7 @@ export function RankWaits({ page, report }: { page: PageData; report: RunReport 
             caption="Ranks that others waited for"
             columns={COLUMNS}
             rows={delaying}
-            sortedBy="Waited for it"
+            sortedBy="Total wait"
             noun="rank"
             maxRows={10}
           />
@@ -51,23 +52,13 @@ const NO_WAITS: Waits = { ranks: [], waited: [], delaying: [] };
 
 const COLUMNS: TableColumn<DelayingRank>[] = [
   {
-    title: "Late rank",
+    title: "Last rank",
     value: (delaying) => delaying.rank,
-    show: (delaying) => <span>{`Rank ${delaying.rank}`}</span>,
+    show: (delaying) => `Rank ${delaying.rank}`,
+    help: "The last rank to start a call",
   },
-  {
-    title: "Waited for it",
-    value: (delaying) => delaying.total_ns,
-    unit: "ns",
-    show: (delaying) => <span>{formatDuration(delaying.total_ns)}</span>,
-    help: "All ranks' waits for it, summed",
-  },
-  {
-    title: "Longest wait",
-    value: (delaying) => delaying.max_ns,
-    unit: "ns",
-    show: (delaying) => <span>{formatDuration(delaying.max_ns)}</span>,
-  },
+  timeColumn("Total wait", (delaying) => delaying.total_ns, "Of all other ranks, summed over calls"),
+  timeColumn("Longest wait", (delaying) => delaying.max_ns),
   { title: "Calls", value: (delaying) => delaying.num_calls },
 ];
 
@@ -86,7 +77,6 @@ function Straggler({ row, sentence }: { row: StragglerRow; sentence: string }) {
 
 function whyNone(report: RunReport): string {
   if (report.run.ranks.length < 2) return "This report has one rank, so no rank waits for another.";
-  if (!report.collectives.length)
-    return "No collective was recorded on all ranks, so waits for late ranks are unknown.";
+  if (!report.collectives.length) return "No collective was recorded on all ranks, so waits between ranks are unknown.";
   return "No rank waited for another in a collective.";
 }

@@ -1,9 +1,10 @@
 import { useMemo, useState } from "preact/hooks";
-import { readLink, updateLink } from "../link";
 import type { RunReport } from "../page_data";
 import { layOutColumns } from "../parts/axis";
+import { Choice, useLinkedChoice } from "../parts/choice";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
+import { detail } from "../parts/unit_columns";
 import type { Payload } from "../payload";
 import { linkToStep } from "../view_links";
 import { rankSteps, type RankStep } from "../step_breakdowns";
@@ -14,14 +15,11 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
   const { page } = payload;
   const steps = useMemo(() => rankSteps(payload), [payload]);
   const measures = useMemo(() => knownMeasures(steps), [steps]);
-  const [name, setName] = useState(() => readLink().measure ?? firstMeasure(report));
+  const names = measures.map(({ name }) => name);
+  const [name, choose] = useLinkedChoice("measure", names, firstMeasure(report));
   const measure = measures.find((measure) => measure.name === name) ?? measures[0];
   const grid = useMemo(() => gridOf(steps), [steps]);
   const cells = useMemo(() => cellsOf(grid, measure), [grid, measure]);
-  const choose = (name: string) => {
-    setName(name);
-    updateLink({ measure: name });
-  };
   const onChoose = (row: number, column: number) => {
     const step = grid.steps[row][column];
     const link = step && linkToStep(step.row, page);
@@ -31,19 +29,16 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
     <section aria-labelledby="step-map-title">
       <div class="by-step">
         <h2 id="step-map-title">Steps of all ranks</h2>
-        <label>
-          {"Show "}
-          <select value={measure.name} onChange={(event) => choose(event.currentTarget.value)}>
-            {measures.map(({ name, title }) => (
-              <option key={name} value={name}>
-                {title}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice
+          title="Show"
+          options={names}
+          labels={Object.fromEntries(measures.map(({ name, title }) => [name, title]))}
+          chosen={measure.name}
+          onChoose={choose}
+        />
       </div>
       <HeatMap
-        label={`${measure.title} of each rank and step. Arrow keys choose a cell, Enter shows it in the timeline.`}
+        label={`${measure.title} of each rank and step. Arrow keys select a cell, Enter shows it in the timeline.`}
         cells={cells}
         format={measure.format}
         isFromZero={measure.isFromZero}
@@ -65,16 +60,15 @@ function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }
   const columns: TableColumn<RankStep>[] = [
     { title: "Rank", value: (step) => step.row.rank },
     { title: "Step", value: (step) => step.row.step },
-    ...measures.map(({ title, value, format }) => ({
-      title,
-      value,
-      show: (step: RankStep) => <span>{format(value(step))}</span>,
-    })),
+    ...measures.map(({ title, value, format }, at) => {
+      const column = { title, value, show: (step: RankStep) => format(value(step)) };
+      return at < 2 ? column : detail(column);
+    }),
   ];
   return (
     <details open={isOpen} onToggle={(event) => setIsOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
-      {isOpen && <Table caption="Steps of all ranks" columns={columns} rows={steps} noun="step" maxRows={50} />}
+      {isOpen && <Table caption="Each step of each rank" columns={columns} rows={steps} noun="step" maxRows={50} />}
     </details>
   );
 }

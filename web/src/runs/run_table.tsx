@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
+import { detail, timeColumn } from "../parts/unit_columns";
 import type { ListedRun } from "./list_data";
 import { FILTERS, orderForComparison, buildFilterText } from "./labels";
 import * as labels from "./labels";
@@ -48,7 +49,7 @@ export function RunTable({ runs }: { runs: ListedRun[] }) {
 }
 
 function CompareLink({ selected }: { selected: ListedRun[] }) {
-  if (selected.length < MAX_SELECTED) return <span class="quiet">Tick two runs of a group to compare them</span>;
+  if (selected.length < MAX_SELECTED) return <span class="quiet">Select two runs of a group to compare them</span>;
   const { address, before, after } = orderForComparison(selected);
   return (
     <a class="as-button" href={address}>
@@ -77,58 +78,58 @@ function columnsOf({ keys, group, select, byKey }: ColumnProps): TableColumn<Lis
       value: (run) => run.state && labels.formatState(run.state),
       show: (run) => <State state={run.state} />,
     },
-    {
+    detail({
       title: "When",
       value: (run) => run.when_ms,
       unit: "unix ms",
       show: (run) => <When unixMs={run.when_ms} what={run.has_start_time ? "began" : "last written"} />,
-      help: "When it began; of a folder that no run of ours wrote, when its last file was written",
-    },
-    {
+      help: "Start time; of folders without one, the time of the last write",
+    }),
+    detail({
       title: "Host",
       value: (run) => run.hosts.join(", ") || null,
       show: (run) => <Several names={run.hosts} noun="host" />,
-    },
-    {
+    }),
+    detail({
       title: "Devices",
       value: (run) => run.devices.join(", ") || null,
       show: (run) => <Several names={run.devices} noun="kind" />,
-    },
-    { title: "Ranks", value: (run) => run.num_ranks, show: (run) => labels.formatRankCount(run) },
-    {
+    }),
+    detail({ title: "Ranks", value: (run) => run.num_ranks, show: (run) => labels.formatRankCount(run) }),
+    detail({
       title: "Steps",
       value: (run) => run.num_steps,
       show: (run) => labels.formatKnown(run.num_steps, (number) => number.toLocaleString("en-US")),
-      help: "How many were recorded",
-    },
-    { title: "Step time", value: (run) => run.step_ns, unit: "ns", show: (run) => labels.formatStepTime(run) },
+      help: "Recorded steps",
+    }),
+    { ...timeColumn<ListedRun>("Step time", (run) => run.step_ns), show: labels.formatStepTime },
     {
       title: "Change",
       value: (run) => run.change,
       show: (run) => <Change run={run} />,
-      help: "Of the step time, against the run before of its group with as many ranks on the same devices; a click compares them",
+      help: "Change of the step time from the previous run of the group with as many ranks on the same devices",
     },
-    {
+    detail({
       title: "Trend",
       value: () => null,
       show: (run) => <TrendLine run={run} byKey={byKey} />,
-      help: "The step time of up to twelve runs of its group; the dot is this one",
+      help: "Step times of up to twelve runs of the group; the dot is this run",
       width: "short",
-    },
-    {
+    }),
+    detail({
       title: "Top finding",
       value: (run) => run.finding || null,
       show: (run) => <FirstFinding run={run} />,
-    },
-    { title: "MFU", value: (run) => run.mfu, show: (run) => labels.formatRunMfu(run), help: "Model FLOPs utilisation" },
-    {
+    }),
+    detail({ title: "MFU", value: (run) => run.mfu, show: labels.formatRunMfu, help: "Model FLOPs utilisation" }),
+    detail({
       title: "Memory",
       value: (run) => run.peak_bytes,
       unit: "bytes",
       show: (run) => <span title={labels.describePeakMemory(run)}>{labels.formatPeakMemory(run)}</span>,
-      help: "The most that was allocated on one device; on the host where no device was seen",
-    },
-    { title: "Report", value: () => null, show: (run) => <ReportLink run={run} /> },
+      help: "Peak memory allocated on one device; on the host without a device",
+    }),
+    detail({ title: "Report", value: () => null, show: (run) => <ReportLink run={run} /> }),
   ];
 }
 
@@ -140,7 +141,7 @@ interface RunNameProps {
 }
 
 /** Runs of another group may be another program: a comparison says nothing of a change. */
-const OTHER_GROUP = "Perhaps another program, by its command or name: kinetoscope diff compares any two runs";
+const OTHER_GROUP = "Another group, by its command or name: kinetoscope diff compares any two runs";
 
 function RunName({ run, isSelected, group, select }: RunNameProps) {
   const isOther = group !== null && run.group !== group;
@@ -149,7 +150,7 @@ function RunName({ run, isSelected, group, select }: RunNameProps) {
       <input
         type="checkbox"
         aria-label={`Compare ${run.title}`}
-        title={!run.num_traces ? "It has no trace to compare" : isOther ? OTHER_GROUP : "Tick two runs to compare them"}
+        title={!run.num_traces ? "No traces to compare" : isOther ? OTHER_GROUP : "Select two runs to compare them"}
         disabled={!run.num_traces || isOther}
         checked={isSelected}
         onChange={(event) => select(run, event.currentTarget.checked)}
@@ -174,7 +175,7 @@ function ReportLink({ run }: { run: ListedRun }) {
     <a
       href={run.report}
       aria-label={`report on ${run.title}`}
-      title={run.has_report ? "the report in its folder" : "makes the report, and shows it"}
+      title={run.has_report ? "open the report in the run's folder" : "write the report and open it"}
     >
       report
     </a>

@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { counted, formatCount, formatDuration } from "../format";
 import { Table, type TableColumn } from "../parts/table";
+import { detail, timeColumn } from "../parts/unit_columns";
 import { PanelHead } from "./panel_head";
 import { leftOutIn, longestIn, summarizeRange, type RangeRow } from "./range";
 import { formatMoment } from "./ruler";
@@ -66,20 +67,20 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
       <PanelHead onClose={() => stage.clearRange()}>
         <strong>{formatDuration(to - from)}</strong> from {formatMoment(from, { from, to })} to{" "}
         {formatMoment(to, { from, to })}: {numLeftOut > 0 && "at least "}
-        {counted(count, "span")} {settled.rows ? "on the tracks that were dragged over" : "on all tracks"}
+        {counted(count, "span")} {settled.rows ? "on the selected tracks" : "on all tracks"}
         <button type="button" onClick={() => stage.show(settled)}>
-          Zoom to it
+          Zoom to range
         </button>
         {numLeftOut > 0 && (
           <p class="timeline-left-out">{`${counted(numLeftOut, "shorter span")} of this area ${numLeftOut === 1 ? "is" : "are"} not on the page, so numbers are "at least" (≥).`}</p>
         )}
       </PanelHead>
       <Table
-        caption="What is in the measured range, by name"
+        caption="Spans in the measured range, by name"
         noun="name"
         columns={columns}
         rows={rows}
-        sortedBy="Self"
+        sortedBy="Self time"
         maxRows={MAX_NAMES}
         onChoose={(row) => stage.select(row.longest, true)}
       />
@@ -91,17 +92,17 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
 function rangeColumns(isLacking: boolean, wholeNs: number): TableColumn<RangeRow>[] {
   const least = isLacking ? "≥ " : "";
   const time = (title: string, value: (row: RangeRow) => number, help: string, whole?: number) => {
-    return { title, value, show: (row: RangeRow) => `${least}${formatDuration(value(row))}`, help, whole, unit: "ns" };
+    return {
+      ...timeColumn(title, value, help, whole),
+      show: (row: RangeRow) => `${least}${formatDuration(value(row))}`,
+    };
   };
   return [
-    { title: "Name", value: (row) => row.name, help: "Choose one to go to the longest of them" },
-    { title: "Count", value: (row) => row.count, show: (row) => `${least}${formatCount(row.count)}` },
-    time("Total", (row) => row.totalNs, "Within the range"),
-    time("Self", (row) => row.selfNs, "Without what is called; the bar is its part of the range", wholeNs),
-    {
-      ...time("Mean", (row) => row.totalNs / row.count, "Of those that are shown"),
-      show: (row) => formatDuration(row.totalNs / row.count),
-    },
+    { title: "Name", value: (row) => row.name, help: "Select one to go to the longest of its spans" },
+    detail({ title: "Count", value: (row) => row.count, show: (row) => `${least}${formatCount(row.count)}` }),
+    time("Total time", (row) => row.totalNs, "Within the range"),
+    time("Self time", (row) => row.selfNs, "Without callees; the bar is its share of the range", wholeNs),
+    detail(timeColumn("Mean", (row) => row.totalNs / row.count, "Of the spans on the page")),
   ];
 }
 
@@ -118,21 +119,21 @@ function TablePanel({ stage }: { stage: Stage }) {
   const columns: TableColumn<number>[] = [
     { title: "Name", value: (span) => data.name(span) },
     {
-      title: "Begin",
+      title: "Start",
       value: (span) => stage.fold.real(data.begins[span]),
       show: (span) => formatMoment(stage.fold.real(data.begins[span]), view),
     },
-    { title: "Duration", value: (span) => data.durations[span], show: (span) => formatDuration(data.durations[span]) },
-    { title: "Rank", value: (span) => data.track(span).rank },
-    { title: "Track", value: (span) => data.track(span).name },
-    { title: "Category", value: (span) => data.category(span) },
+    timeColumn("Duration", (span) => data.durations[span]),
+    detail({ title: "Rank", value: (span) => data.track(span).rank }),
+    detail({ title: "Track", value: (span) => data.track(span).name }),
+    detail({ title: "Category", value: (span) => data.category(span) }),
   ];
   return (
     <section class="timeline-panel" aria-label="Spans in view">
       <PanelHead onClose={() => stage.change({ panel: null })}>
         {count > spans.length
-          ? `The ${spans.length} longest of ${counted(count, "span")} in view, by begin`
-          : `${counted(count, "span")} in view, by begin`}
+          ? `The ${spans.length} longest of ${counted(count, "span")} in view, by start`
+          : `${counted(count, "span")} in view, by start`}
       </PanelHead>
       <Table
         caption="Spans in view"

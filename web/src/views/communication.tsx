@@ -1,20 +1,21 @@
 import { useState } from "preact/hooks";
 import { callTitle, sizeTitle } from "../communication/calls";
 import { WorstCalls } from "../communication/worst_calls";
-import { formatBytes, formatDuration, formatRate, formatShare } from "../format";
+import { formatBytes, formatDuration, formatRate } from "../format";
 import type { CallGroup, CollectiveRow, Communication as Calls } from "../page_data";
 import { describeColumn } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { Scatter, type Series } from "../parts/scatter";
 import { Stack } from "../parts/stack";
 import { Table, type TableColumn } from "../parts/table";
+import { bytesColumn, detail, rateColumn, shareColumn, timeColumn } from "../parts/unit_columns";
 import { toStackParts } from "../step_breakdowns";
 import type { ViewProps } from "../view";
 
 const MAX_BARS = 12;
 const MAX_SERIES = 8;
 
-/** Collectives: their time, and the part of it that is waiting for late ranks. */
+/** Collectives: their time, and the part of it that is spent waiting for stragglers. */
 export function Communication({ payload }: ViewProps) {
   const { page } = payload;
   const calls = page.report?.collectives ?? [];
@@ -43,33 +44,21 @@ export function Communication({ payload }: ViewProps) {
 }
 
 const COLUMNS: TableColumn<CallGroup>[] = [
-  { title: "Group", value: (row) => row.group, width: "narrow" },
+  detail({ title: "Group", value: (row) => row.group, width: "narrow" }),
   { title: "Call", value: (row) => row.name },
-  { title: "Size", value: (row) => row.bytes, unit: "bytes", show: (row) => <span>{sizeTitle(row)}</span> },
-  { title: "Ranks", value: (row) => row.num_ranks },
-  { title: "Calls", value: (row) => row.num_calls },
-  duration("Total", (row) => row.total_ns, "From the first rank's start to the last one's end, summed over calls"),
-  duration("Skew", (row) => row.skew_ns, "From the first rank's start to the last one's start: others waited for it"),
-  duration("Transfer", (row) => row.transfer_ns, "From the last rank's start to the last one's end"),
-  {
-    title: "Skew's share",
-    value: (row) => row.skew_share,
-    show: (row) => <span>{formatShare(row.skew_share)}</span>,
-    whole: 1,
-    help: "Of skew and transfer together",
-  },
-  {
-    title: "Bandwidth",
-    value: (row) => row.bandwidth_bytes_per_s,
-    unit: "bytes/s",
-    show: (row) => <span>{formatRate(row.bandwidth_bytes_per_s)}</span>,
-    help: "Bytes by time of transfer, of the middle call",
-  },
+  { ...bytesColumn<CallGroup>("Size", (row) => row.bytes), show: sizeTitle },
+  detail({ title: "Ranks", value: (row) => row.num_ranks }),
+  detail({ title: "Calls", value: (row) => row.num_calls }),
+  timeColumn(
+    "Total",
+    (row) => row.total_ns,
+    "From the start of the first rank to the end of the last, summed over calls",
+  ),
+  detail(timeColumn("Skew", (row) => row.skew_ns, "From the start of the first rank to the start of the last")),
+  detail(timeColumn("Transfer", (row) => row.transfer_ns, "From the start of the last rank to the end of the last")),
+  shareColumn("Skew share", (row) => row.skew_share, "Of skew and transfer together", 1),
+  detail(rateColumn("Bandwidth", (row) => row.bandwidth_bytes_per_s, "Bytes per transfer time of the median call")),
 ];
-
-function duration(title: string, value: (row: CallGroup) => number | null, help: string): TableColumn<CallGroup> {
-  return { title, value, unit: "ns", help, show: (row) => <span>{formatDuration(value(row))}</span> };
-}
 
 /** Skew against transfer of the longest groups. */
 function Parts({ calls }: { calls: Calls }) {
@@ -96,12 +85,12 @@ function Parts({ calls }: { calls: Calls }) {
   const { full, timeNs, parts } = shown === null ? all : bars[shown];
   return (
     <section aria-labelledby="skew-title">
-      <h2 id="skew-title">Waiting against transfer</h2>
+      <h2 id="skew-title">Skew and transfer of each kind of call</h2>
       <div class="numbers">
         <Legend title={`${full}: ${formatDuration(timeNs)}`} noun="Part" parts={parts} />
       </div>
       <div class="wide-titles">
-        <Stack label="Kinds of calls, those that took most first" bars={bars} shown={shown} onShow={setShown} />
+        <Stack label="Kinds of calls, the longest total first" bars={bars} shown={shown} onShow={setShown} />
       </div>
     </section>
   );
@@ -116,11 +105,11 @@ function Pictures({ calls }: { calls: CollectiveRow[] }) {
         <section aria-labelledby="skews-title">
           <h2 id="skews-title">Skew and transfer of each call</h2>
           <Scatter
-            label="Skew of each call against its transfer. Above the line, ranks waited longer than the transfer took."
+            label="Skew of each call against its transfer. Above the line, skew exceeds transfer."
             series={skews}
             x={{ title: "Transfer", base: 10, format: formatDuration }}
             y={{ title: "Skew", base: 10, format: formatDuration }}
-            diagonal="Above: waiting took longer than transfer"
+            diagonal="Above: skew exceeds transfer"
           />
         </section>
       )}

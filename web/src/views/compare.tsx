@@ -6,15 +6,17 @@ import { LargestChanges } from "../compare/largest_changes";
 import { Phases } from "../compare/phases";
 import { Verdict } from "../compare/verdict";
 import { counted } from "../format";
-import { readLink, updateLink } from "../link";
+import { readLink } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
+import { Choice, useLinkedChoice } from "../parts/choice";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
+import { detail } from "../parts/unit_columns";
 import type { ViewProps } from "../view";
 import "./compare.css";
 
 /** Filters of the rows. */
-const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean> = {
+const CHOICES: Record<string, (row: ComparisonRow) => boolean> = {
   "all rows": () => true,
   "slower or larger": (row) => row.verdict === "slower",
   "faster or smaller": (row) => row.verdict === "faster",
@@ -28,7 +30,8 @@ export function Compare({ payload }: ViewProps) {
   const { comparison, comparison_summary, compared_sides, part_labels } = payload.page;
   const [link] = useState(() => readLink());
   if (!comparison) return null;
-  const [, ...sentences] = comparison_summary;
+  const warnings = payload.page.overview.warnings.map((warning) => `After: ${warning}`); // the header has them
+  const [, ...sentences] = comparison_summary.filter((sentence) => !warnings.includes(sentence));
   return (
     <>
       <Verdict comparison={comparison} />
@@ -57,7 +60,10 @@ export function Compare({ payload }: ViewProps) {
         ))}
       </ul>
       {comparison.rows.length > 0 && (
-        <details class="all-rows" open={LINKED.some((name) => link[name] !== undefined)}>
+        <details
+          class="all-rows"
+          open={comparison.rows.length <= MAX_OPEN_ROWS || LINKED.some((name) => link[name] !== undefined)}
+        >
           <summary>{`All ${counted(comparison.rows.length, "row")}`}</summary>
           <Rows comparison={comparison} labels={part_labels} />
         </details>
@@ -65,6 +71,9 @@ export function Compare({ payload }: ViewProps) {
     </>
   );
 }
+
+/** So few rows are open at first. */
+const MAX_OPEN_ROWS = 20;
 
 /** Names in a link that are of the table. */
 const LINKED = ["rows", "q", "sort"];
@@ -75,33 +84,26 @@ interface RowsProps {
 }
 
 function Rows({ comparison, labels }: RowsProps) {
-  const { rows, threshold } = comparison;
-  const [choice, setChoice] = useState(() => readLink().rows ?? "all rows");
-  const fits = CHOICES[choice] ?? CHOICES["all rows"];
-  const choose = (choice: string) => {
-    setChoice(choice);
-    updateLink({ rows: choice });
-  };
+  const { rows } = comparison;
+  const [choice, choose] = useLinkedChoice("rows", Object.keys(CHOICES));
+  const rowsOf = (choice: string) => rows.filter((row) => CHOICES[choice](row));
   return (
     <Table
       key={choice}
-      caption="What changed"
+      caption="Changes"
       columns={columnsOf(comparison, labels)}
-      rows={rows.filter((row) => fits(row, threshold))}
+      rows={rowsOf(choice)}
       filterText={(row) => `${row.kind} ${labelRow(row, labels)} ${labelVerdict(row)}`}
       maxRows={100}
       isLinked
     >
-      <label>
-        {"Show "}
-        <select value={choice} onChange={(event) => choose(event.currentTarget.value)}>
-          {Object.entries(CHOICES).map(([name, fits]) => (
-            <option key={name} value={name}>
-              {`${name} (${rows.filter((row) => fits(row, threshold)).length})`}
-            </option>
-          ))}
-        </select>
-      </label>
+      <Choice
+        title="Show"
+        options={Object.keys(CHOICES)}
+        labels={Object.fromEntries(Object.keys(CHOICES).map((name) => [name, `${name} (${rowsOf(name).length})`]))}
+        chosen={choice}
+        onChoose={choose}
+      />
     </Table>
   );
 }
@@ -109,15 +111,15 @@ function Rows({ comparison, labels }: RowsProps) {
 function columnsOf({ rows, threshold }: Comparison, labels: RowsProps["labels"]): TableColumn<ComparisonRow>[] {
   const scale = widestChange(rows.map((row) => row.change));
   return [
-    { title: "Kind", value: (row) => row.kind, width: "narrow" },
+    detail({ title: "Kind", value: (row) => row.kind, width: "narrow" }),
     {
       title: "Name",
       value: (row) => labelRow(row, labels),
       show: (row) => <Name text={labelRow(row, labels)} maxLength={100} />,
       width: "wide",
     },
-    { title: "Before", value: (row) => row.before, show: (row) => <span>{formatAmount(row, row.before)}</span> },
-    { title: "After", value: (row) => row.after, show: (row) => <span>{formatAmount(row, row.after)}</span> },
+    detail({ title: "Before", value: (row) => row.before, show: (row) => formatAmount(row, row.before) }),
+    detail({ title: "After", value: (row) => row.after, show: (row) => formatAmount(row, row.after) }),
     {
       title: "Change",
       value: (row) => row.change,
@@ -132,12 +134,12 @@ function columnsOf({ rows, threshold }: Comparison, labels: RowsProps["labels"])
       ),
       help: "The bar is the change, its whiskers the 95 % confidence interval; grey is within the threshold",
     },
-    {
+    detail({
       title: "95 % CI",
       value: (row) => row.interval?.[0] ?? null,
-      show: (row) => <span>{row.interval ? formatInterval(row.interval, ">10x") : "–"}</span>,
-      help: "With 95 % confidence, the changes of all rows are within theirs",
-    },
+      show: (row) => (row.interval ? formatInterval(row.interval, ">10x") : "–"),
+      help: "Simultaneous: with 95 % confidence, the changes of all rows are within their intervals",
+    }),
     {
       title: "Verdict",
       value: labelVerdict,

@@ -11,7 +11,7 @@ from kinetoscope.report.labels import UNKNOWN, build_breakdown_part
 _MAX_SIZES = 6
 """More sizes than that are grouped by powers of two."""
 
-_LABELS = {"skew_ns": "waiting for late ranks", "transfer_ns": "transfer", "unknown_ns": UNKNOWN}
+_LABELS = {"skew_ns": "waiting for the last rank", "transfer_ns": "transfer", "unknown_ns": UNKNOWN}
 
 
 def build_communication(calls: Sequence[CollectiveRow]) -> Communication | None:
@@ -102,7 +102,7 @@ def _build_group(calls: Sequence[CollectiveRow], num_bytes: int | None, *, is_at
 
 
 def _sum_times(calls: Iterable[CollectiveRow]) -> tuple[int, int, int, int]:
-    """Return the total time of calls, and its parts: waiting for late ranks, transfer, and unknown."""
+    """Return the total time of calls, and its parts: waiting for the last rank, transfer, and unknown."""
     total_ns = skew_ns = transfer_ns = unknown_ns = 0
     for call in calls:
         total_ns += _compute_length_ns(call)

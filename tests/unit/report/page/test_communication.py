@@ -51,7 +51,7 @@ def test_many_sizes_are_put_together_by_powers_of_two():
 def test_unknown_part_of_all_calls_is_reported_and_is_no_transfer():
     unknown = call(name="all_to_all", starts_ns=(0, 0), ends_ns=(300, 300), skew_ns=None, transfer_ns=None)
     found = build_communication([call(), unknown])
-    assert found.summary == "2 calls took 0.0004 ms: 8 % waiting for late ranks, 18 % transfer, 75 % unknown."
+    assert found.summary == "2 calls took 0.0004 ms: 8 % waiting for the last rank, 18 % transfer, 75 % unknown."
     assert found.total_ns == found.skew_ns + found.transfer_ns + found.unknown_ns == 400
 
 
