@@ -59,6 +59,19 @@ def test_modules_inside_are_closed_and_opened(report, page, open_file):
     expect(page.get_by_role("rowheader", name=BLOCKS)).to_be_visible()
 
 
+def test_calls_of_the_selected_module_are_below_the_tree(report, page, open_file):
+    open_file(report, "#view=modules")
+    heading, calls = page.locator("main h2").nth(1), page.get_by_role("table").nth(1).locator("tbody tr")
+    of_all, num_all = heading.inner_text(), calls.count()
+
+    page.get_by_role("button", name=BLOCKS, exact=True).click()
+
+    expect(heading).to_contain_text(f" of Model / {BLOCKS}: ")
+    assert 0 < calls.count() < num_all
+    page.get_by_role("button", name="Show all modules").click()
+    expect(heading).to_have_text(of_all)
+
+
 def test_a_click_on_a_module_filters_operators_and_kernels_until_the_filter_is_removed(report, page, open_file):
     open_file(report, "#view=kernels")
     all_kernels = page.locator("main h2").inner_text()
@@ -68,7 +81,8 @@ def test_a_click_on_a_module_filters_operators_and_kernels_until_the_filter_is_r
     expect(chip(page)).to_contain_text(f"Model / {BLOCKS}")
     assert "module=Model.layers.0" in page.url
     page.locator(".module-filter").get_by_role("link", name="Kernels").click()
-    expect(page.locator("main h2")).to_contain_text(f"in {NUM_RANKS * NUM_STEPS * NUM_LAYERS * 5:,} runs")
+    heading = page.locator("main[data-view=kernels] h2")
+    expect(heading).to_contain_text(f"in {NUM_RANKS * NUM_STEPS * NUM_LAYERS * 5:,} runs")
     assert not page.get_by_text("ncclDevKernel").count()
     assert_accessible(page)
     page.get_by_role("navigation").get_by_role("link", name="Operators").click()
@@ -81,7 +95,7 @@ def test_a_click_on_a_module_filters_operators_and_kernels_until_the_filter_is_r
 
     expect(page.get_by_text("aten::_foreach_add_")).to_be_visible()
     page.get_by_role("navigation").get_by_role("link", name="Kernels").click()
-    expect(page.locator("main h2")).to_have_text(all_kernels)
+    expect(heading).to_have_text(all_kernels)
     assert "module" not in page.url
 
 

@@ -6,7 +6,6 @@ export interface Overview {
   bound: string | null;
   bound_side: string | null;
   no_findings: string[];
-  is_judged: boolean;
   busy_share: number | null;
   least_busy_share: number | null;
   least_busy: string;
@@ -14,7 +13,6 @@ export interface Overview {
   peak_bytes: number | null;
   peak_rank: number | null;
   peak_growth_bytes: number | null;
-  clock_bound_ns: number | null;
   profiler_share: number | null;
   costs: (number | null)[];
   savings: (number | null)[];

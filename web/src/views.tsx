@@ -1,13 +1,12 @@
 import { FlameGraphs } from "./flame/flame_graph";
 import { Memory, whyNoMemory } from "./memory/memory";
-import { filteredByModule } from "./modules/calls_of_module";
 import { TimelineView } from "./timeline/timeline";
 import type { View } from "./view";
+import { KERNELS, OPERATORS } from "./views/call_kinds";
+import { callsView } from "./views/calls";
 import { Communication } from "./views/communication";
 import { Compare } from "./views/compare";
-import { Kernels } from "./views/kernels";
 import { Modules } from "./views/modules";
-import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
 import { Ranks } from "./views/ranks";
 
@@ -29,12 +28,11 @@ export const VIEWS: View[] = [
       timeline
         ? {
             title: "No spans were recorded.",
-            remedy:
-              "Put kinetoscope.marker around parts of the loop, or add TorchProfiler to the profiler's sources, to see what they take.",
+            remedy: "Put kinetoscope.marker around parts of the loop, or add TorchProfiler to the profiler's sources.",
           }
         : {
             title: "This report was written without its timeline.",
-            remedy: "To see one, write the report again without --no-timeline.",
+            remedy: "Write it again without --no-timeline.",
           },
     component: TimelineView,
   },
@@ -44,7 +42,7 @@ export const VIEWS: View[] = [
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report && (page.report.steps.length > 0 || page.devices.length > 0),
     whyEmpty: () => ({
-      title: "No step was recorded, so there is no map of steps.",
+      title: "No steps were recorded.",
       remedy:
         "Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans that are steps: kinetoscope report PATH --step SPAN.",
     }),
@@ -56,9 +54,9 @@ export const VIEWS: View[] = [
     isOffered: (page) => page.report !== null,
     hasContent: (page) => page.communication !== null,
     whyEmpty: () => ({
-      title: "No collective was found that several ranks took part in.",
+      title: "No collective of several ranks was found.",
       remedy:
-        "Give the traces of all ranks together: kinetoscope report FOLDER. Collectives are recorded with torch=True of kinetoscope.profile(...), or by a TorchProfiler; of gloo on CPU, too.",
+        "Analyze the traces of all ranks together: kinetoscope report FOLDER. kinetoscope.profile(torch=True) and TorchProfiler record collectives, also those of gloo on the CPU.",
     }),
     component: Communication,
   },
@@ -80,10 +78,9 @@ export const VIEWS: View[] = [
     hasContent: (page) => !!page.report?.operators.length,
     whyEmpty: () => ({
       title: "No operators were recorded.",
-      remedy:
-        "To record them, give kinetoscope.profile(torch=True), or a TorchProfiler: it records torch's operators in the steps that its schedule chooses.",
+      remedy: "kinetoscope.profile(torch=True) and TorchProfiler record them in the steps that the schedule selects.",
     }),
-    component: filteredByModule("operators", Operators),
+    component: callsView(OPERATORS),
   },
   {
     name: "kernels",
@@ -91,11 +88,11 @@ export const VIEWS: View[] = [
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report?.kernels.length,
     whyEmpty: () => ({
-      title: "No kernels were recorded: the run had no GPU, or its GPU was not recorded.",
+      title: "No kernels were recorded: the run had no GPU, or it was not profiled.",
       remedy:
         "On a machine with a GPU, kinetoscope.profile(...) records kernels and copies, and so does torch.profiler with ProfilerActivity.CUDA.",
     }),
-    component: filteredByModule("kernels", Kernels),
+    component: callsView(KERNELS),
   },
   {
     name: "memory",
@@ -111,7 +108,7 @@ export const VIEWS: View[] = [
     isOffered: (page) => page.report !== null,
     hasContent: (page) => page.flame_graphs.length > 0,
     whyEmpty: () => ({
-      title: "No calls were recorded that a flame graph could show.",
+      title: "No nested calls were recorded.",
       remedy:
         "kinetoscope.profile(...) records operators. With diagnose=True it samples Python's stacks, and with with_stack=True torch records them.",
     }),

@@ -226,10 +226,10 @@ class Overview:
 
     ``warnings`` are on an incomplete run or trace and on CPU contention, ``all_steps`` on all steps, recorded or not.
     ``bound`` is the limit of the step time, and ``bound_side`` the side of its breakdown, ``host`` or ``device``.
-    ``no_findings`` are the sentences of a run without findings; ``is_judged``: the run was searched for faults. A
-    device was busy for ``busy_share`` of its windows on average, and for ``least_busy_share`` on ``least_busy``.
-    ``peak_rank`` has the most memory. ``costs`` and ``savings`` have shares of the step for each finding, ``fixes`` its
-    code, "" without one; ``are_minor`` marks those that are worth one line.
+    ``no_findings`` are the sentences of a run without findings. A device was busy for ``busy_share`` of its windows on
+    average, and for ``least_busy_share`` on ``least_busy``. ``peak_rank`` has the most memory. ``costs`` and
+    ``savings`` have shares of the step for each finding, ``fixes`` its code, "" without one; ``are_minor`` marks those
+    that are worth one line.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -237,7 +237,6 @@ class Overview:
     bound: str | None = None
     bound_side: str | None = None
     no_findings: list[str] = field(default_factory=list)
-    is_judged: bool = True
     busy_share: float | None = None
     least_busy_share: float | None = None
     least_busy: str = ""
@@ -245,7 +244,6 @@ class Overview:
     peak_bytes: int | None = None
     peak_rank: int | None = None
     peak_growth_bytes: float | None = None
-    clock_bound_ns: int | None = None
     profiler_share: float | None = None
     costs: list[float | None] = field(default_factory=list)
     savings: list[float | None] = field(default_factory=list)

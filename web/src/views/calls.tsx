@@ -1,94 +1,77 @@
-import { formatCount, formatDuration, formatOperations, formatShare } from "../format";
-import type { CallSums, CallTable } from "../page_data";
-import { OneLine } from "../parts/name";
-import type { TableColumn } from "../parts/table";
+import type { FunctionComponent } from "preact";
+import { useMemo } from "preact/hooks";
+import { CallsOfModule } from "../modules/calls_of_module";
+import { chosenModule } from "../modules/chosen_module";
+import { ModuleFilter } from "../modules/module_filter";
+import type { CallSums, CallTotals, PageData } from "../page_data";
+import { Choice, useLinkedChoice } from "../parts/choice";
+import type { ViewProps } from "../view";
+import { KERNELS, OPERATORS, type CallKind } from "./call_kinds";
+import { BY_LINE, LineTable } from "./calling_lines";
+import { CallsPicture } from "./calls_picture";
+import { CallsTable } from "./calls_table";
 
-/** Groupings of a table of calls. */
-export function rowsBy(tables: CallTable[], of: string, by: string): CallSums[] {
-  return tables.find((table) => table.of === of && table.by === by)?.rows ?? [];
+/** The view of a kind of calls: those of the chosen module, and all without one. */
+export function callsView(kind: CallKind): FunctionComponent<ViewProps> {
+  return function Calls({ payload }: ViewProps) {
+    const { page } = payload;
+    const chosen = chosenModule(page);
+    if (!chosen) return <AllCalls payload={payload} kind={kind} />;
+    return (
+      <>
+        <ModuleFilter page={page} chosen={chosen} />
+        <CallsOfModule payload={payload} kind={kind} chosen={chosen} key={chosen.at} />
+      </>
+    );
+  };
 }
 
-/** Work of calls. */
-export interface Computed {
-  flops: number | null;
-  flops_per_s: number | null;
-  mfu: number | null;
+/** All calls of a kind over all ranks, grouped by name, line or otherwise. */
+function AllCalls({ payload, kind }: Pick<ViewProps, "payload"> & { kind: CallKind }) {
+  const { page } = payload;
+  const totals = totalsOf(page, kind);
+  const groupings = Object.entries(kind.groupings).filter(([by]) => rowsBy(page, kind, by).length);
+  const lines = useMemo(
+    () => page.calling_lines.filter((row) => (row.kind === "operator") === (kind.name === "operators")),
+    [page, kind],
+  );
+  const options = [...groupings.map(([, title]) => title), ...(lines.length ? [BY_LINE] : [])];
+  const [chosenTitle, setBy] = useLinkedChoice("by", options);
+  const by = groupings.find(([, title]) => title === chosenTitle)?.[0];
+  const choice = options.length > 1 && (
+    <Choice title="Group by" options={options} chosen={chosenTitle} onChoose={setBy} />
+  );
+  return (
+    <>
+      <h2>{kind.heading(totals, (page.report?.run.ranks.length ?? 0) > 1 ? " on all ranks" : "")}</h2>
+      {kind === KERNELS && page.tensor_core_sentence && <p class="facts">{page.tensor_core_sentence}</p>}
+      {by === undefined ? (
+        <LineTable kind={kind} rows={lines} wholeNs={totals[0].self_ns} hasTimeline={page.timeline !== null}>
+          {choice}
+        </LineTable>
+      ) : (
+        <CallsTable
+          payload={payload}
+          kind={kind}
+          rows={rowsBy(page, kind, by)}
+          wholeNs={totals[0].self_ns}
+          noun={by === groupings[0][0] ? undefined : "row"}
+          hasNoNames={by === kind.withoutNames}
+        >
+          {choice}
+        </CallsTable>
+      )}
+      {by !== undefined && <CallsPicture rows={rowsBy(page, kind, "name")} calls={kind.callsTitle} />}
+    </>
+  );
 }
 
-/** Columns of FLOP, FLOP/s and MFU, as far as rows have them. */
-export function computedColumns(rows: Computed[]): TableColumn<Computed>[] {
-  const columns: (TableColumn<Computed> & { value: (row: Computed) => number | null })[] = [
-    {
-      title: "FLOPs",
-      value: (row) => row.flops,
-      show: (row) => formatOperations(row.flops),
-      unit: "FLOP",
-      help: "Floating-point operations of products of matrices, convolutions and attention whose shapes were recorded",
-    },
-    {
-      title: "FLOP/s",
-      value: (row) => row.flops_per_s,
-      show: (row) => formatFlopRate(row.flops_per_s),
-      unit: "FLOP/s",
-      help: "While their kernels ran; without a device, while the operator ran",
-    },
-    {
-      title: "Of peak",
-      value: (row) => row.mfu,
-      show: (row) => formatShare(row.mfu),
-      help: "The share of what the device can do at most with numbers of this type (MFU)",
-    },
-  ];
-  return columns.filter((column) => rows.some((row) => column.value(row) !== null));
+/** The totals of all calls of a kind, then those of its parts. */
+function totalsOf({ call_totals: totals }: PageData, { name }: CallKind): CallTotals[] {
+  const isPart = ({ kind }: CallTotals) => kind !== OPERATORS.name && kind !== KERNELS.name;
+  return totals.filter((total) => total.kind === name || (name === KERNELS.name && isPart(total)));
 }
 
-/** The work of one row as text. */
-export function computedFacts(row: Computed): [string, string][] {
-  return [
-    ["FLOPs", formatOperations(row.flops)],
-    ["FLOP/s", formatFlopRate(row.flops_per_s)],
-    ["Of peak", formatShare(row.mfu)],
-  ];
-}
-
-function formatFlopRate(flopsPerS: number | null): string {
-  return flopsPerS === null ? formatOperations(null) : `${formatOperations(flopsPerS)}/s`;
-}
-
-/** The name of a call on one line, by its `shortNames` where it has one; the whole name is its title. */
-export function nameColumn(title: string, shortNames?: Map<string, string>): TableColumn<CallSums> {
-  const show = ({ name }: CallSums) => <OneLine name={name} short={shortNames?.get(name)} />;
-  return { title, value: (row) => row.name, show, width: "line" };
-}
-
-/** Time as a share of the step, with a bar. */
-export const SHARE_COLUMN: TableColumn<CallSums> = {
-  title: "Of step",
-  value: (row) => row.share_of_step,
-  show: (row) => formatShare(row.share_of_step),
-  whole: 1,
-  help: "Share of the time of all recorded steps of all ranks",
-};
-
-export function callsColumn(): TableColumn<CallSums> {
-  return { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) };
-}
-
-export function timeColumn<Row>(
-  title: string,
-  value: (row: Row) => number | null,
-  help?: string,
-  wholeNs?: number,
-): TableColumn<Row> {
-  return { title, value, show: (row) => formatDuration(value(row)), unit: "ns", help, whole: wholeNs };
-}
-
-/** Columns of mean, median, p95 and longest call; `unknown` explains missing quantiles. */
-export function callTimeColumns(unknown?: string): TableColumn<CallSums>[] {
-  return [
-    timeColumn("Mean", (row) => row.mean_ns),
-    timeColumn("Median", (row) => row.p50_ns, unknown),
-    timeColumn("95 %", (row) => row.p95_ns, `95 of 100 calls took no longer. ${unknown ?? ""}`.trim()),
-    timeColumn("Longest", (row) => row.max_ns),
-  ];
+function rowsBy({ call_tables: tables }: PageData, { name }: CallKind, by: string): CallSums[] {
+  return tables.find((table) => table.of === name && table.by === by)?.rows ?? [];
 }

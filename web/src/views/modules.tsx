@@ -1,7 +1,8 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { cssColour, PHASE_COLOURS } from "../colours";
-import { formatBytes, formatCount, formatDuration, formatOperations, formatShare } from "../format";
+import { formatDuration } from "../format";
+import { CallsOfModule } from "../modules/calls_of_module";
 import { chooseModule, chosenModule } from "../modules/chosen_module";
 import { ModuleFilter } from "../modules/module_filter";
 import "../modules/modules.css";
@@ -9,21 +10,28 @@ import { longestSide, rowsAround, rowsWithInner, visibleRows } from "../modules/
 import type { Module, Modules as ModulesData } from "../page_data";
 import { CopyButton } from "../parts/copy";
 import { Name } from "../parts/name";
+import { useShownColumns } from "../parts/shown_columns";
 import { Bar } from "../parts/stack";
 import { Explained } from "../parts/term";
 import { toTsv, type TableColumn } from "../parts/table_rows";
+import { bytesColumn, countColumn, detail, flopColumn, shareColumn, timeColumn } from "../parts/unit_columns";
 import type { ViewProps } from "../view";
+import { KERNELS, OPERATORS } from "./call_kinds";
 
 /** Rows down to this depth are open at first; all of a tree of few rows. */
 const OPEN_LEVELS = 2;
 const MAX_OPEN_ROWS = 40;
+/** Rows of calls shown at first. */
+const MAX_CALLS = 15;
 
-/** Torch modules as a tree: their time forward and backward, work and memory, per step. */
-export function Modules({ payload: { page } }: ViewProps) {
+/** Torch modules as a tree: their time forward and backward, work and memory, per step; and the calls within. */
+export function Modules({ payload }: ViewProps) {
+  const { page } = payload;
   const { modules } = page;
   const chosen = chosenModule(page);
   if (!modules) return null;
   const { side, step_ns: stepNs, total } = modules;
+  const of = chosen ?? { at: 0, end: modules.rows.length, title: "" };
   return (
     <>
       <h2>{`${side} time by module: ${formatDuration(total.time_ns)} per step`}</h2>
@@ -32,9 +40,16 @@ export function Modules({ payload: { page } }: ViewProps) {
       </Tree>
       {side === "GPU" && (
         <p class="quiet">
-          {`A step takes ${formatDuration(stepNs)}. Kernels that overlap count each, as do those before the first step; idle time is in no row.`}
+          {`A step takes ${formatDuration(stepNs)}. Overlapping kernels are counted separately, also those before the first step; idle time is not included.`}
         </p>
       )}
+      <CallsOfModule
+        payload={payload}
+        kind={side === "GPU" ? KERNELS : OPERATORS}
+        chosen={of}
+        maxRows={MAX_CALLS}
+        key={of.at}
+      />
     </>
   );
 }
@@ -51,6 +66,7 @@ function Tree({ modules, chosen, children }: TreeProps) {
   const withInner = useMemo(() => rowsWithInner(rows), [rows]);
   const [open, setOpen] = useState<ReadonlySet<number>>(() => openAtFirst(rows, withInner, chosen));
   const columns = useMemo(() => columnsOf(modules), [modules]);
+  const [shownColumns, moreColumns] = useShownColumns(columns);
   const shown = visibleRows(rows, open);
   const toggle = (at: number) =>
     setOpen(open.has(at) ? new Set([...open].filter((one) => one !== at)) : new Set([...open, at]));
@@ -64,6 +80,7 @@ function Tree({ modules, chosen, children }: TreeProps) {
           </button>
         )}
         <CopyButton title="Copy as TSV" text={() => toTsv([NAME, ...columns], [...rows, total])} />
+        {moreColumns}
         {children}
       </div>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
@@ -73,7 +90,7 @@ function Tree({ modules, chosen, children }: TreeProps) {
           <thead>
             <tr>
               <th scope="col">Module</th>
-              {columns.map(({ title, help }) => (
+              {shownColumns.map(({ title, help }) => (
                 <th key={title} scope="col" class="number">
                   {help ? <Explained word={title} meaning={help} /> : title}
                 </th>
@@ -91,14 +108,14 @@ function Tree({ modules, chosen, children }: TreeProps) {
                     onToggle={() => toggle(at)}
                   />
                 </th>
-                <Cells row={rows[at]} columns={columns} />
+                <Cells row={rows[at]} columns={shownColumns} />
               </tr>
             ))}
           </tbody>
           <tfoot>
             <tr>
               <th scope="row">{total.title}</th>
-              <Cells row={total} columns={columns} />
+              <Cells row={total} columns={shownColumns} />
             </tr>
           </tfoot>
         </table>
@@ -163,16 +180,15 @@ function ModuleName({ row, isOpen, isChosen, onToggle }: ModuleNameProps) {
   );
 }
 
-interface NumberColumn extends TableColumn<Module> {
-  value: (row: Module) => number | null;
+interface ModuleColumn extends TableColumn<Module> {
   /** Colour of the bar. */
-  colour: string;
+  colour?: string;
 }
 
-function Cells({ row, columns }: { row: Module; columns: NumberColumn[] }) {
+function Cells({ row, columns }: { row: Module; columns: ModuleColumn[] }) {
   return columns.map((column) => {
-    const value = column.value(row);
-    const colour = row.class_name === null ? cssColour(PHASE_COLOURS.other) : column.colour;
+    const value = Number(column.value(row));
+    const colour = (row.class_name !== null && column.colour) || cssColour(PHASE_COLOURS.other);
     return (
       <td key={column.title} class="number">
         {column.whole && row.names.length > 0 && (
@@ -192,32 +208,26 @@ const NAME: TableColumn<Module> = {
 };
 
 /** Columns with a value in some row; the bars of forward and backward have one scale. */
-function columnsOf({ side, rows }: ModulesData): NumberColumn[] {
+function columnsOf({ side, rows }: ModulesData): ModuleColumn[] {
   const longest = longestSide(rows);
   const [forward, backward] = [PHASE_COLOURS.forward, PHASE_COLOURS.backward].map(cssColour);
-  const columns: NumberColumn[] = [
-    timeOf("Time", (row) => row.time_ns, `${side} time per step of a rank, with the modules inside`),
-    { ...plain("Of step", (row) => row.share), show: (row) => formatShare(row.share) },
-    { ...timeOf("Forward", (row) => row.forward_ns), whole: longest, colour: forward },
-    { ...timeOf("Backward", (row) => row.backward_ns), whole: longest, colour: backward },
-    timeOf("Recomputed", (row) => row.recompute_ns, "Forward passes repeated by activation checkpointing"),
-    timeOf("Communication", (row) => row.communication_ns, "Time of kernels of collectives"),
-    { ...plain("Calls", (row) => row.num_calls), show: (row) => formatCount(row.num_calls) },
-    { ...plain("FLOPs", (row) => row.flops, "FLOP"), show: (row) => formatOperations(row.flops) },
-    bytesOf("Allocated", (row) => row.allocated_bytes, "Memory that its calls allocated"),
-    bytesOf("Saved", (row) => row.saved_bytes, "Still allocated at the end of its calls, mostly for the backward pass"),
+  const columns: ModuleColumn[] = [
+    timeColumn("Time", (row) => row.time_ns, `${side} time per step of a rank, with the modules inside`),
+    shareColumn("Of step", (row) => row.share),
+    ...[
+      { ...timeColumn<Module>("Forward", (row) => row.forward_ns), whole: longest, colour: forward },
+      { ...timeColumn<Module>("Backward", (row) => row.backward_ns), whole: longest, colour: backward },
+      timeColumn<Module>(
+        "Recomputed",
+        (row) => row.recompute_ns,
+        "Forward passes repeated by activation checkpointing",
+      ),
+      timeColumn<Module>("Communication", (row) => row.communication_ns, "Time of kernels of collectives"),
+      countColumn<Module>("Calls", (row) => row.num_calls),
+      flopColumn<Module>("FLOPs", (row) => row.flops),
+      bytesColumn<Module>("Allocated", (row) => row.allocated_bytes, "Memory that its calls allocated"),
+      bytesColumn<Module>("Saved", (row) => row.saved_bytes, "Still allocated after its calls, mostly for backward"),
+    ].map(detail),
   ];
   return columns.filter((column) => rows.some((row) => column.value(row)));
-}
-
-function plain(title: string, value: NumberColumn["value"], unit?: string): NumberColumn {
-  return { title, value, unit, colour: "" };
-}
-
-function timeOf(title: string, value: NumberColumn["value"], help?: string): NumberColumn {
-  return { ...plain(title, value, "ns"), show: (row) => formatDuration(value(row)), help };
-}
-
-function bytesOf(title: string, value: NumberColumn["value"], help: string): NumberColumn {
-  return { ...plain(title, value, "bytes"), show: (row) => formatBytes(value(row)), help };
 }

@@ -27,14 +27,12 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
     least_busy_device = min(busy, key=lambda pair: pair[0], default=None)
     has_several = len({one.rank for _, one in busy}) < len(busy)
     peak_row = max(report.memory, key=lambda row: row.peak_bytes, default=None)
-    clock_bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
     return Overview(
         warnings=list_warnings(report),
         all_steps=describe_all_steps(run["all_steps"]) if run["all_steps"] is not None else "",
         bound=label_bound(run),
         bound_side=find_limiting_side(run),
         no_findings=[] if report.findings else describe_no_findings(report, with_names=False),
-        is_judged=report.is_judged,
         busy_share=devices[0].busy_share if devices else None,
         least_busy_share=least_busy_device and least_busy_device[0],
         least_busy=label_device(least_busy_device[1].rank, least_busy_device[1].device if has_several else None)
@@ -44,7 +42,6 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
         peak_bytes=peak_row and peak_row.peak_bytes,
         peak_rank=peak_row and peak_row.rank,
         peak_growth_bytes=peak_row and peak_row.growth_bytes_per_step,
-        clock_bound_ns=max(clock_bounds, default=None) if len(run["ranks"]) > 1 else None,
         profiler_share=compute_share_of_step(profiler_ns_per_step, run),
         costs=[compute_share_of_step(finding.cost_ns_per_step, run, finding.kind) for finding in report.findings],
         are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
