@@ -40,7 +40,7 @@ def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(la
 @pytest.mark.parametrize(
     ("view", "heading", "meaning"),
     [
-        ("communication", "Skew", "From the first rank's start to the last one's start"),
+        ("communication", "Skew", "From the start of the first rank to the start of the last"),
         ("operators", "Self time", "Without the time in operators that they called"),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_view_without_content_is_a_greyed_tab_with_the_reason(page, open_file,
 def test_finding_shows_its_explanation_in_place(late_rank, page, open_file):
     open_file(late_rank)
     finding = page.locator(".findings > ol > li", has_text="Straggler: rank 2").first
-    explanation = finding.get_by_text("What straggler means, and what helps")
+    explanation = finding.get_by_text("Learn more: straggler")
     expect(finding).not_to_contain_text("docs/findings.md")
     explanation.focus()
     page.keyboard.press("Enter")

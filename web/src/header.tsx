@@ -72,16 +72,15 @@ function Tab({ view, page, isChosen, at }: TabProps) {
   );
 }
 
-function Facts({ page: { report, overview } }: { page: PageData }) {
+function Facts({ page: { report } }: { page: PageData }) {
   if (!report) return null;
   const { run } = report;
   const devices = [...new Set(report.ranks.map((row) => row.device_name).filter((name) => name !== null))];
-  const hasDevice = report.ranks.some((row) => row.busy_ns !== null);
   const of = run.world_size && run.world_size > run.ranks.length ? ` of ${run.world_size}` : "";
   const facts = [
     `${counted(run.ranks.length || 1, "rank")}${of}`,
-    run.hosts.length ? counted(run.hosts.length, "host") : "",
-    devices.join(", ") || (hasDevice || !overview.is_judged ? "" : "no device recorded"),
+    run.hosts.length > 1 ? counted(run.hosts.length, "host") : "",
+    devices.join(", "),
     stepsOf(run),
   ];
   return (
@@ -111,8 +110,8 @@ function Help({ offered }: { offered: View[] }) {
             <KeyLine key={view.name} keys={[`${at + 1}`]} does={view.title} />
           ))}
           <KeyLine keys={["Tab"]} does="next link, button, bar or table" />
-          <KeyLine keys={["←", "→"]} does="in a picture: the step or rank beside this one" />
-          <KeyLine keys={["Enter"]} does="in a picture: show this place in the timeline" />
+          <KeyLine keys={["←", "→"]} does="in a chart: the previous or next step or rank" />
+          <KeyLine keys={["Enter"]} does="in a chart: show the step in the timeline" />
           {offered.some((view) => view.name === "timeline") && <TimelineKeys />}
           <KeyLine keys={["?"]} does="this list" />
         </dl>

@@ -3,6 +3,7 @@ import { cssColour, PHASE_COLOURS } from "../colours";
 import { counted, formatCount, formatDuration } from "../format";
 import type { Piece } from "../page_data";
 import { Columns, type ColumnMark, type StackColumn } from "../parts/columns";
+import { Swatch } from "../parts/swatch";
 
 interface AllStepsProps {
   /** Sentences on all steps. */
@@ -33,7 +34,7 @@ export function AllSteps({ summary, pieces }: AllStepsProps) {
       <ul class="legend" aria-label="Colours and symbols">
         {columns[0]?.parts.map(({ name, colour }) => (
           <li key={name}>
-            <span class="swatch" style={{ background: colour }} aria-hidden="true" />
+            <Swatch colour={colour} />
             {name}
           </li>
         ))}

@@ -22,7 +22,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
   return (
     <section class="findings" aria-labelledby="findings-title">
       <h2 id="findings-title">{counted(findings.length, "finding")}</h2>
-      {num_savings > 1 && <p class="quiet">Savings do not add up.</p>}
+      {num_savings > 1 && <p class="quiet">Savings are not additive.</p>}
       <ol>
         {findings.map((finding, at) => (
           <li key={`${finding.kind} ${at}`}>
@@ -34,7 +34,6 @@ export function Findings({ page, findings, offered }: FindingsProps) {
                   page={page}
                   finding={finding}
                   cost={costs[at]}
-                  saving={savings[at]}
                   fix={page.overview.fixes[at]}
                   explanation={page.explanations[finding.kind]}
                 />
@@ -55,32 +54,29 @@ export function Findings({ page, findings, offered }: FindingsProps) {
 }
 
 interface CardProps {
-  finding: Finding;
-  /** Shares of a step. */
-  cost: number | null;
-  saving: number | null;
-}
-
-interface FullCardProps extends CardProps {
   page: PageData;
+  finding: Finding;
+  /** Share of a step. */
+  cost: number | null;
   fix: string;
   explanation?: string;
 }
 
-function Card({ page, finding, cost, saving, fix, explanation }: FullCardProps) {
+function Card({ page, finding, cost, fix, explanation }: CardProps) {
   return (
     <>
       <div class="finding-head">
         <h3>
           <Name text={finding.title} />
         </h3>
-        <Saving finding={finding} share={saving} />
+        {finding.saving_ns_per_step !== null && (
+          <p class="saving">
+            <strong>{`saves ${formatDuration(finding.saving_ns_per_step)}`}</strong> per step
+          </p>
+        )}
       </div>
       <Location page={page} finding={finding} />
-      {fix && <CopiedCode code={fix} />}
-      <p class="advice">
-        <Prose text={finding.advice} />
-      </p>
+      <Advice text={finding.advice} fix={fix} />
       <details class="explanation">
         <summary>{`Evidence, ${finding.confidence} confidence`}</summary>
         <dl class="evidence">
@@ -95,7 +91,7 @@ function Card({ page, finding, cost, saving, fix, explanation }: FullCardProps) 
       </details>
       {explanation && (
         <details class="explanation">
-          <summary>{`What ${finding.kind.replaceAll("_", " ")} means, and what helps`}</summary>
+          <summary>{`Learn more: ${finding.kind.replaceAll("_", " ")}`}</summary>
           {/* Trusted: it comes from a file of the package. */}
           <div dangerouslySetInnerHTML={{ __html: explanation }} />
         </details>
@@ -104,8 +100,37 @@ function Card({ page, finding, cost, saving, fix, explanation }: FullCardProps) 
   );
 }
 
+/** The sentences of an advice, and in its place the code of the fix with a button that copies it. */
+function Advice({ text, fix }: { text: string; fix: string }) {
+  const at = fix ? text.indexOf(`\`${fix}\``) : -1;
+  const parts = at < 0 ? [text] : [text.slice(0, at), text.slice(at + fix.length + 2).replace(/^[.,;:]/, "")];
+  const [before, after] = parts.map((part) => part.trim());
+  return (
+    <>
+      {before && <Sentences text={before} />}
+      {at >= 0 && <CopiedCode code={fix} />}
+      {after && <Sentences text={after} />}
+    </>
+  );
+}
+
+function Sentences({ text }: { text: string }) {
+  return (
+    <p class="advice">
+      <Prose text={text} />
+    </p>
+  );
+}
+
+interface MinorProps {
+  finding: Finding;
+  /** Shares of a step. */
+  cost: number | null;
+  saving: number | null;
+}
+
 /** A minor finding, on one line. */
-function Minor({ finding, cost, saving }: CardProps) {
+function Minor({ finding, cost, saving }: MinorProps) {
   const isSaved = finding.saving_ns_per_step !== null;
   const worth = isSaved ? finding.saving_ns_per_step : finding.cost_ns_per_step;
   return (
@@ -130,20 +155,12 @@ function Fact({ name, value }: { name: string; value: string }) {
   );
 }
 
-function Saving({ finding, share }: { finding: Finding; share: number | null }) {
-  const { saving_ns_per_step: saving } = finding;
-  if (saving === null) return null;
-  return (
-    <p class="saving">
-      <strong>{`saves ${formatDuration(saving)}`}</strong>
-      {share === null ? " per step" : ` per step, ${formatShare(share)}`}
-    </p>
-  );
-}
-
-/** The location of a finding, source lines and modules first. */
-function Location({ page, finding }: { page: PageData; finding: Finding }) {
-  const { lines, modules, spans, ranks, steps } = finding.where;
+/** The location of a finding that its title does not have, source lines and modules first. */
+function Location({ page, finding: { title, where } }: { page: PageData; finding: Finding }) {
+  const { modules, ranks, steps } = where;
+  const words = title.split(/[\s,()]+/);
+  const [lines, spans] = [where.lines, where.spans].map((names) => names.filter((name) => !words.includes(name)));
+  const isRankInTitle = ranks.length === 1 && new RegExp(`rank ${ranks[0]}\\b`).test(title);
   return (
     <p class="where">
       {lines.map((line) => (
@@ -156,7 +173,7 @@ function Location({ page, finding }: { page: PageData; finding: Finding }) {
           in <ModuleName name={module} href={linkToModule(module, page)} />
         </span>
       ))}
-      {ranks.length > 0 && <span>{listed("rank", ranks)}</span>}
+      {ranks.length > 0 && !isRankInTitle && <span>{listed("rank", ranks)}</span>}
       {steps.length > 0 && <span>{listed("step", steps)}</span>}
       {spans.map((span) => (
         <span key={span}>

@@ -7,8 +7,9 @@ interface HeroProps {
   report: RunReport;
 }
 
-/** Key figures: the step time, what limits it, the first saving, throughput and memory. */
-export function Hero({ page: { overview }, report }: HeroProps) {
+/** Key figures: the step time, its bound, the share that the first fix saves, throughput and memory. */
+export function Hero({ page, report }: HeroProps) {
+  const { overview } = page;
   const { step_ns: stepNs } = report.run;
   return (
     <section class="hero" aria-label="Key figures">
@@ -22,7 +23,7 @@ export function Hero({ page: { overview }, report }: HeroProps) {
       )}
       <p class="hero-saving">{firstSaving(report, overview)}</p>
       <dl>
-        {figures(report, overview).map(([name, value]) => (
+        {figures(page, report).map(([name, value]) => (
           <div key={name}>
             <dt>
               <Term>{name}</Term>
@@ -41,7 +42,7 @@ function firstSaving({ findings }: RunReport, overview: Overview) {
   const isSure = findings.some((finding) => finding.confidence !== "low");
   const [savingNs, share] = [first.saving_ns_per_step, overview.savings[0]];
   if (savingNs === null) return isSure ? "The saving of the first fix is unknown." : "No finding is certain.";
-  const saved = `${formatDuration(savingNs)}/step${share === null ? "" : ` (${formatShare(share)})`}`;
+  const saved = share === null ? `${formatDuration(savingNs)}/step` : `${formatShare(share)} of the step`;
   return (
     <>
       {isSure ? "The first fix saves " : "No finding is certain; the first fix may save "}
@@ -50,11 +51,14 @@ function firstSaving({ findings }: RunReport, overview: Overview) {
   );
 }
 
-function figures({ run }: RunReport, overview: Overview): [string, string][] {
+/** Figures that neither the breakdowns nor the findings below contain. */
+function figures({ overview, breakdowns }: PageData, { run, findings }: RunReport): [string, string][] {
+  const hasDevice = breakdowns.some(({ device }) => device !== null);
+  const hasGrowth = findings.some(({ kind }) => kind === "memory_growth" || kind === "memory_limit");
   const found: [string, string | null][] = [
     ["Throughput per rank", throughput(run)],
-    ["GPU busy", gpuBusy(overview)],
-    ["Peak memory", peakMemory(overview)],
+    ["GPU busy", hasDevice ? null : gpuBusy(overview)],
+    ["Peak memory", peakMemory(overview, !hasGrowth)],
   ];
   return found.filter((figure): figure is [string, string] => figure[1] !== null);
 }
@@ -74,8 +78,9 @@ function gpuBusy({ busy_share, num_devices, least_busy, least_busy_share }: Over
   return `${formatShare(busy_share)}${least}`;
 }
 
-function peakMemory({ peak_bytes, peak_rank, peak_growth_bytes }: Overview): string | null {
+function peakMemory({ peak_bytes, peak_rank, peak_growth_bytes }: Overview, hasGrowth: boolean): string | null {
   if (peak_bytes === null) return null;
-  const growth = peak_growth_bytes && peak_growth_bytes > 0 ? `, +${formatBytes(peak_growth_bytes)}/step` : "";
+  const growth =
+    hasGrowth && peak_growth_bytes && peak_growth_bytes > 0 ? `, +${formatBytes(peak_growth_bytes)}/step` : "";
   return `${formatBytes(peak_bytes)}${peak_rank === null ? "" : ` on rank ${peak_rank}`}${growth}`;
 }

@@ -1,6 +1,7 @@
-import { formatCount, formatDate, formatDuration, formatOperations, formatShare } from "../format";
+import { formatDate, formatDuration, formatOperations, formatShare } from "../format";
 import type { PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
+import { Prose } from "../parts/prose";
 import { Term } from "../parts/term";
 
 interface RunFactsProps {
@@ -8,7 +9,7 @@ interface RunFactsProps {
   report: RunReport;
 }
 
-/** Facts on the recording: ranks, devices, clocks, overhead, and notes. */
+/** Facts about the recording that the header does not have, and notes. */
 export function RunFacts({ page, report }: RunFactsProps) {
   const notes = [
     ...report.run.notes.filter((note) => !page.overview.warnings.includes(note)),
@@ -33,7 +34,7 @@ export function RunFacts({ page, report }: RunFactsProps) {
         <ul class="notes">
           {notes.map((note) => (
             <li key={note}>
-              <Name text={note} maxLength={600} />
+              <Prose text={note} />
             </li>
           ))}
         </ul>
@@ -43,33 +44,18 @@ export function RunFacts({ page, report }: RunFactsProps) {
 }
 
 function facts(page: PageData, report: RunReport): [string, string][] {
-  const { run, ranks } = report;
+  const { run } = report;
   const cost = page.profiler_ns_per_step;
   const found: [string, string | null][] = [
-    ["Run", run.name],
+    ["Run", run.name === page.title ? null : run.name],
     ["Recorded", formatDate(page.origin_ns)],
-    ["Ranks", formatRanks(run.ranks, run.world_size)],
     ["Hosts", run.hosts.join(", ")],
-    ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
-    ["Steps recorded", formatCount(run.num_steps)],
-    ["A rank computes", formatComputation(run)],
+    ["Compute per rank", formatComputation(run)],
     ["MFU", formatMfu(run)],
-    ["Clocks", formatClocks(page)],
-    ["Profiler's own cost", cost === null ? null : formatCost(cost, page)],
+    ["Profiler overhead", cost === null ? null : formatCost(cost, page)],
     ["Written by", `Kinetoscope ${page.version}`],
   ];
   return found.filter((fact): fact is [string, string] => Boolean(fact[1]));
-}
-
-function formatRanks(ranks: number[], worldSize: number | null): string | null {
-  if (!ranks.length) return null;
-  const of = worldSize === null ? "" : ` of ${worldSize}`;
-  return `${ranks.length}${of}`;
-}
-
-function formatClocks({ overview: { clock_bound_ns: bound } }: PageData): string | null {
-  if (bound === null) return null;
-  return bound ? `agree within ${formatDuration(bound)}` : "all ranks have the same";
 }
 
 function formatCost(
@@ -77,17 +63,17 @@ function formatCost(
   { overview: { profiler_share: share }, profiler_ns_around: around }: PageData,
 ): string {
   const ofStep = share === null ? "" : ` (${formatShare(share)})`;
-  return `${formatDuration(cost)} a step${ofStep}${around ? `; ${formatDuration(around)} around the steps of a window` : ""}`;
+  return `${formatDuration(cost)}/step${ofStep}${around ? `; ${formatDuration(around)} around the steps of a window` : ""}`;
 }
 
 function formatComputation(run: RunReport["run"]): string | null {
   if (run.flops_per_step === null) return null;
   const rate = run.flops_per_s === null ? "FLOP/s unknown" : `${formatOperations(run.flops_per_s)}/s`;
-  return `${formatOperations(run.flops_per_step)} a step, ${rate}`;
+  return `${formatOperations(run.flops_per_step)}/step, ${rate}`;
 }
 
 function formatMfu({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): string | null {
   if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
-  const covered = mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matmuls`;
-  return `${mfu === null ? "unknown" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
+  const covered = mfu_coverage === null ? "" : `; covers ${formatShare(mfu_coverage)} of matmul time`;
+  return `${mfu === null ? "unknown" : `${formatShare(mfu)} of the GPU's peak`}${covered}`;
 }

@@ -40,13 +40,13 @@ export function Overview({ payload, offered }: ViewProps) {
 function NoFindings({ hasSteps, overview }: { hasSteps: boolean; overview: OverviewData }) {
   return (
     <section aria-labelledby="findings-title">
-      <h2 id="findings-title">What to change</h2>
+      <h2 id="findings-title">Findings</h2>
       {overview.no_findings.slice(1).map((sentence) => (
         <p key={sentence}>{sentence}</p>
       ))}
       <p>
         {hasSteps
-          ? "To go further, look for the largest part of a step, and at the operators and kernels in it."
+          ? "To go further, start with the largest part of a step and the operators and kernels in it."
           : "Findings need steps. Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans that are steps: kinetoscope report PATH --step SPAN."}
       </p>
     </section>

@@ -59,7 +59,7 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
     if len(report.findings) > len(shown):
         yield Text(f"{format_count(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
-        yield Text("Savings do not add up.", style="dim")
+        yield Text("Savings are not additive.", style="dim")
     if not with_details:
         if triable := [n for n, finding in enumerate(shown, start=1) if finding.kind in KINDS_WITH_VARIANTS]:
             yield Text(f"Measure a fix: {format_try_command(str(triable[0]), folder)}", style="dim")

@@ -103,7 +103,7 @@ def test_a_finding_is_a_row_with_its_saving_confidence_and_fix(report):
     assert re.fullmatch(rf"1  {re.escape(first.title)} +{saving} +{100 * first.saving_share:.0f} % +high", lines[row])
     assert lines[row + 1].startswith("   Fix: ")
     assert first.link in " ".join(lines)
-    assert "Savings do not add up." in lines
+    assert "Savings are not additive." in lines
 
 
 def test_details_add_evidence_location_and_the_whole_advice(report):
@@ -349,7 +349,7 @@ def test_a_finding_that_is_worth_little_comes_last_and_without_its_fix(report):
     first = next(index for index, line in enumerate(lines) if line.startswith("1  More is lost"))
     assert lines[first + 1].strip() == "Fix: Advice."
     assert re.match(r"2  Little is lost .* 3 % +low$", lines[first + 2])
-    assert lines[first + 3].startswith("Savings do not add up")
+    assert lines[first + 3].startswith("Savings are not additive")
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
