@@ -38,3 +38,7 @@ test("of many columns round numbers are labelled, and the first of each window, 
   expect(labelledColumns([7], layOutColumns([7]), 8)).toEqual([0]);
   expect(labelledColumns([], layOutColumns([]), 8)).toEqual([]);
 });
+
+test("few columns leave the rest of a minimal width free", () => {
+  expect(layOutColumns([4, 5], 8)).toEqual({ lefts: [0, 1], width: 8, gaps: [] });
+});

@@ -137,9 +137,9 @@ class LiveSteps:
 class RunFiles:
     """Files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` further traces are not listed.
 
-    ``live_status`` and ``live_steps`` are None for a run that has finished or has no pulse. ``trend`` are the runs of
-    its group whose step times compare with its own, in the order of their starts, itself among them, with the
-    longest of these step times.
+    ``live_status`` and ``live_steps`` are None without a pulse, and the status after a run has finished. ``trend`` are
+    the runs of its group whose step times compare with its own, in the order of their starts, itself among them, with
+    the longest of these step times.
     """
 
     run: ListedRun

@@ -88,13 +88,14 @@ class RunLists:
         run = _find_by_name(found, name)
         rows = {one.key: one for one in self._build_rows(found.runs)}
         listed = rows[quote_name(name)]
-        status = self._read_live_status(run)
+        status = self._read_status(run)
+        is_followed = run.state is not RunState.FINISHED
         trend = _find_trend(listed, rows)
         files = RunFiles(
             run=listed,
             trend=trend,
             max_step_ns=max((one.step_ns or 0.0 for one in trend), default=0.0),
-            live_status=None if status is None else build_status_screen(status),
+            live_status=build_status_screen(status) if status is not None and is_followed else None,
             live_steps=None if status is None else read_live_steps(Path(self.path_of(name)), status),
             path=shlex.quote(sanitize_sentence(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
@@ -104,10 +105,10 @@ class RunLists:
         )
         return self._build_data(listed.title, [listed], files=files)
 
-    def _read_live_status(self, run: FoundRun) -> RunStatus | None:
-        """Return the last status of the ranks; None for a finished run, and without a pulse."""
+    def _read_status(self, run: FoundRun) -> RunStatus | None:
+        """Return the last status of the ranks; None without a pulse."""
         status = run.status
-        if run.state is RunState.KILLED and status is None:
+        if status is None and run.state in ENDED_STATES:
             status = read_run_status(Path(self.path_of(run.name)))
         return status if status is not None and status.ranks else None
 

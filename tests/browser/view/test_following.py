@@ -57,7 +57,7 @@ def test_the_list_says_when_the_command_has_ended(runs, context):
 def test_page_of_an_empty_folder_explains_how_to_get_a_run_and_shows_the_first(tmp_path, tab):
     with served(tmp_path) as server:
         tab.goto(server.link)
-        tab.get_by_text("There is no run here yet.").wait_for(timeout=WAIT_MS)
+        tab.get_by_text("There are no runs here yet.").wait_for(timeout=WAIT_MS)
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "trace.json").write_text("{}")

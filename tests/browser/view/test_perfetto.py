@@ -28,7 +28,7 @@ def test_a_click_opens_a_trace_in_perfettos_real_page(runs, perfetto, context, t
         tab.get_by_role("link", name="digits", exact=True).click()
         button = tab.get_by_role("button", name="Open in Perfetto")
         origin = perfetto.partition("/#")[0]
-        assert button.get_attribute("title") == f"Gives its content to the page of {origin} in this browser"
+        assert button.get_attribute("title") == f"Passes the trace to {origin}, within this browser"
         with context.expect_page() as opened:
             button.click()
         ui = opened.value

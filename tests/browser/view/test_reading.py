@@ -106,4 +106,4 @@ def test_a_run_that_recorded_nothing_says_why_in_the_list_and_on_its_own_page(ru
         assert SCHEDULE_SAID in tab.get_by_role("row").filter(has_text="empty").inner_text()
         tab.get_by_role("link", name="empty", exact=True).click()
         tab.get_by_text(SCHEDULE_SAID).wait_for(timeout=WAIT_MS)
-        tab.get_by_text("There is nothing to report on.").wait_for(timeout=WAIT_MS)
+        tab.get_by_text("There are no traces to report on.").wait_for(timeout=WAIT_MS)

@@ -86,7 +86,7 @@ def test_unknown_values_are_blank_until_a_background_process_computes_them(analy
     assert re.fullmatch(r"\d+ MiB", known["Memory"])
     wait_for_cell(tab, "after", "Change", "+")
     assert cells(tab, "before")["Change"] == ""
-    assert cells(tab, "before")["Top finding"] == "nothing found"
+    assert cells(tab, "before")["Top finding"] == "no finding"
 
 
 def test_two_selected_runs_open_their_comparison_and_a_third_replaces_the_first(analysed, tab):
@@ -136,7 +136,7 @@ def test_the_change_against_the_run_before_leads_to_the_comparison(analysed_once
     wait_for_cell(tab, "after", "Change", "+")
     link = tab.locator(".change-link")
     assert "slower" in link.get_attribute("class")
-    assert link.get_attribute("title") == "against before: compare them"
+    assert link.get_attribute("title") == "compared with before: open the comparison"
     link.click()
     tab.locator(".verdict").first.wait_for(timeout=WAIT_MS)
 

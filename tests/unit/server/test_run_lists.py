@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from kinetoscope import JSONTraceHandler, Profiler
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.paths.run_groups import remember_command
 from kinetoscope.formats.run_row import RunRow, write_row
@@ -137,6 +138,15 @@ def test_the_page_of_a_run_that_has_ended_is_not_asked_again_and_a_list_is(folde
     assert Known(folder, [ended, unknown]).all().refresh_ms == 10_000
     assert Known(folder, [ended]).all().refresh_ms == 10_000, "another run may come"
     assert Known(folder, [found(".", RunState.KILLED)]).all().refresh_ms == 0
+
+
+def test_the_page_of_a_finished_run_has_its_steps_and_no_status(folder):
+    with Profiler(lambda state: "skip", JSONTraceHandler(str(folder / "ended" / "traces")), quiet=True) as profiler:
+        for _ in profiler.batches(range(30)):
+            pass
+    files = RunLists(RunFolder(folder), "https://ui.perfetto.dev").one("ended").files
+    assert files.live_status is None
+    assert sum(piece.num_steps for piece in files.live_steps.pieces) == 30
 
 
 def test_a_list_is_of_one_search_also_if_others_search_meanwhile(folder, monkeypatch):

@@ -47,7 +47,7 @@ export interface ColumnLayout {
 
 const GAP_SHARE = 0.02;
 
-export function layOutColumns(numbers: number[]): ColumnLayout {
+export function layOutColumns(numbers: number[], minWidth = 0): ColumnLayout {
   const gap = Math.max(1, Math.round(numbers.length * GAP_SHARE));
   const layout: ColumnLayout = { lefts: [], width: 0, gaps: [] };
   numbers.forEach((number, at) => {
@@ -57,6 +57,7 @@ export function layOutColumns(numbers: number[]): ColumnLayout {
     }
     layout.lefts.push(layout.width++);
   });
+  layout.width = Math.max(layout.width, minWidth);
   return layout;
 }
 

@@ -27,6 +27,8 @@ interface ColumnsProps {
   noun: string;
   columns: StackColumn[];
   marks?: ColumnMark[];
+  /** Space for so many columns at least. */
+  minColumns?: number;
   shown: number | null;
   onShow: (at: number | null) => void;
   onChoose: (at: number) => void;
@@ -39,12 +41,16 @@ const MAX_TICKS = 4;
 const MAX_LABELS = 8;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
-export function Columns({ label, noun, columns, marks = [], shown, onShow, onChoose }: ColumnsProps) {
+export function Columns(props: ColumnsProps) {
+  const { label, noun, columns, marks = [], minColumns = 1, shown, onShow, onChoose } = props;
   const heights = columns.map((column) => column.timeNs ?? 0);
   const scale = timeScale(topOf(heights), MAX_TICKS);
   const top = scale[scale.length - 1].value;
   const cut = heights.filter((height) => height > top).length;
-  const layout = layOutColumns(columns.map(({ number }) => number));
+  const layout = layOutColumns(
+    columns.map(({ number }) => number),
+    minColumns,
+  );
   const last = useRef(-1); // keys continue from here, also after the pointer was elsewhere
   last.current = Math.min(shown ?? last.current, columns.length - 1);
   const focused = Math.max(0, last.current);

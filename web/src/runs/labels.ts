@@ -49,11 +49,11 @@ export function changeClass({ change }: ListedRun): string {
 
 /** The top finding; the reason if it is unknown. */
 export function formatFinding(run: ListedRun): string {
-  return run.finding === null ? run.why_unknown : run.finding || "nothing found";
+  return run.finding === null ? run.why_unknown : run.finding || "no finding";
 }
 
 export function formatSaving({ saving_ns }: ListedRun): string {
-  return saving_ns ? `${formatDuration(saving_ns)} a step to save` : "";
+  return saving_ns ? `saves ${formatDuration(saving_ns)} per step` : "";
 }
 
 export function formatRunMfu(run: ListedRun): string {
@@ -65,7 +65,7 @@ export function formatPeakMemory(run: ListedRun): string {
 }
 
 export function describePeakMemory(run: ListedRun): string {
-  return run.peak_is_of_cpu ? "of tensors on the host, at most" : "of tensors on one device, at most";
+  return run.peak_is_of_cpu ? "at most, of tensors on the host" : "at most, of tensors on one device";
 }
 
 const STATE_LABELS: Record<string, string> = {

@@ -1,11 +1,13 @@
-/** A run that has not finished: its figures, phases, all steps, and ranks, as of the last refresh. */
+/** The status of a run: its figures, phases, all steps, and ranks, as of the last refresh. */
 import { useState } from "preact/hooks";
 import { cssColour, PHASE_COLOURS } from "../colours";
-import { formatCount, formatDuration, formatShare } from "../format";
+import { formatCount, formatDuration } from "../format";
 import { Columns, type StackColumn } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { Name } from "../parts/name";
-import { Bar, type StackPart } from "../parts/stack";
+import { PartList } from "../parts/part_list";
+import { useShownColumns } from "../parts/shown_columns";
+import { Bar, lengthOf, type StackPart } from "../parts/stack";
 import type { LivePhase, LiveSteps, StatusScreen, StepPiece } from "./list_data";
 import { formatState } from "./labels";
 
@@ -43,7 +45,7 @@ export function LiveStatus({ status, steps }: { status: StatusScreen; steps: Liv
         </p>
       ))}
       {steps && <LastSteps steps={steps} />}
-      {steps && steps.pieces.length > 1 && <AllSteps steps={steps} />}
+      {steps && <StepTimes steps={steps} />}
       {status.rows.length > 0 && <RankTable status={status} />}
       {status.rest && <p>{status.rest}</p>}
     </section>
@@ -60,33 +62,26 @@ function stackOf(phases: LivePhase[], times: (number | null)[]): StackPart[] {
 
 /** Phases of the last steps as one bar. */
 function LastSteps({ steps: { num_last, phases } }: { steps: LiveSteps }) {
-  const shown = phases.filter(({ share }) => share);
   const parts = stackOf(
-    shown,
-    shown.map(({ share }) => share),
-  );
+    phases,
+    phases.map(({ time_ns }) => time_ns),
+  ).map((part, at) => ({ ...part, share: phases[at].share }));
+  const shown = parts.filter(({ share }) => share);
   if (shown.length < 2) return null;
   return (
     <section class="last-steps" aria-labelledby="last-steps-title">
       <h2 id="last-steps-title">{`Last ${num_last} steps`}</h2>
-      <Bar parts={parts} longest={1} />
-      <ul>
-        {shown.map(({ name, time_ns, share }, at) => (
-          <li key={name}>
-            <span class="swatch" style={{ background: parts[at].colour }} aria-hidden="true" />
-            {`${parts[at].name} `}
-            <strong>{formatDuration(time_ns)}</strong> <span class="quiet">{formatShare(share)}</span>
-          </li>
-        ))}
-      </ul>
+      <Bar parts={shown} longest={lengthOf(shown)} />
+      <PartList parts={shown} />
     </section>
   );
 }
 
 /** The times of all steps of one rank, with their phases. */
-function AllSteps({ steps: { pieces, phases, rank } }: { steps: LiveSteps }) {
+export function StepTimes({ steps: { pieces, phases, rank } }: { steps: LiveSteps }) {
   const [chosen, setChosen] = useState<number | null>(null);
   const columns = pieces.map((piece, at) => columnOf(piece, at, phases));
+  if (columns.length < 2) return null;
   const shown = chosen !== null && chosen < columns.length ? chosen : null;
   const pointed = shown === null ? null : columns[shown];
   const known = (columns[0]?.parts ?? []).filter((_, at) => columns.some(({ parts }) => parts[at].value));
@@ -128,33 +123,45 @@ function columnOf(piece: StepPiece, at: number, phases: LivePhase[]): StackColum
   };
 }
 
-function RankTable({ status: { columns, rows } }: { status: StatusScreen }) {
+/** Columns of the table of ranks on narrow screens. */
+const MAIN_COLUMNS = ["rank", "state", "step", "takes"];
+
+function RankTable({ status: { columns: titles, rows } }: { status: StatusScreen }) {
+  const all = titles.map((title, index) => ({ title, index, isDetail: !MAIN_COLUMNS.includes(title) }));
+  const [columns, moreColumns] = useShownColumns(all);
   const isNumber = (index: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[index]));
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
-    <section class="table-scroll" aria-label="Status of each rank" tabIndex={0}>
-      <table>
-        <thead>
-          <tr>
-            {columns.map((column, index) => (
-              <th key={column} scope="col" class={isNumber(index) ? "number" : ""}>
-                {column}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ state, cells }) => (
-            <tr key={cells[0]}>
-              {cells.map((cell, index) => (
-                <td key={columns[index]} class={isNumber(index) ? "number" : "short"}>
-                  {columns[index] === "state" ? <span class={`state ${state}`}>{cell}</span> : <Name text={cell} />}
-                </td>
+    <>
+      {moreColumns}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
+      <section class="table-scroll" aria-label="Status of each rank" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              {columns.map(({ title, index }) => (
+                <th key={title} scope="col" class={isNumber(index) ? "number" : ""}>
+                  {title}
+                </th>
               ))}
             </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
+          </thead>
+          <tbody>
+            {rows.map(({ state, cells }) => (
+              <tr key={cells[0]}>
+                {columns.map(({ title, index }) => (
+                  <td key={title} class={isNumber(index) ? "number" : "short"}>
+                    {title === "state" ? (
+                      <span class={`state ${state}`}>{cells[index]}</span>
+                    ) : (
+                      <Name text={cells[index]} />
+                    )}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+    </>
   );
 }

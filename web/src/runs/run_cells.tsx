@@ -27,7 +27,7 @@ export function Change({ run }: { run: ListedRun }) {
     <a
       class={`change-link ${labels.changeClass(run)}`}
       href={buildComparisonAddress(run.before_key, run.key)}
-      title={`against ${run.before_title}: compare them`}
+      title={`compared with ${run.before_title}: open the comparison`}
     >
       {labels.formatRunChange(run)}
     </a>

@@ -2,10 +2,11 @@ import { useState } from "preact/hooks";
 import { counted, formatBytes } from "../format";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
+import { bytesColumn, detail } from "../parts/unit_columns";
 import { openInPerfetto } from "../open_in_perfetto";
 import type { ListedFile, RunFiles } from "./list_data";
 import { listedTrace } from "./listed_trace";
-import { LiveStatus } from "./live_status";
+import { LiveStatus, StepTimes } from "./live_status";
 import { Change, FirstFinding, Several, State, When } from "./run_cells";
 import { Trend } from "./trend";
 import * as labels from "./labels";
@@ -20,7 +21,11 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
           <Name text={note} maxLength={1000} />
         </p>
       ))}
-      {files.live_status && <LiveStatus status={files.live_status} steps={files.live_steps} />}
+      {files.live_status ? (
+        <LiveStatus status={files.live_status} steps={files.live_steps} />
+      ) : (
+        files.live_steps && <StepTimes steps={files.live_steps} />
+      )}
       {files.trend.length > 0 && <Trend files={files} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
@@ -38,7 +43,10 @@ function Facts({ files: { run, trend, live_status } }: { files: RunFiles }) {
     { title: "Ranks", shown: labels.formatRankCount(run) },
     { title: "Recorded steps", shown: run.num_steps && run.num_steps.toLocaleString("en-US") },
     { title: "Step time", shown: !live_status && labels.formatStepTime(run) },
-    { title: "Against the run before", shown: run.before_key !== null && !trend.length && <Change run={run} /> },
+    {
+      title: "Compared with the previous run",
+      shown: run.before_key !== null && !trend.length && <Change run={run} />,
+    },
     { title: "Top finding", shown: labels.formatFinding(run) && <FirstFinding run={run} /> },
     { title: "MFU", shown: labels.formatRunMfu(run) },
     {
@@ -75,7 +83,7 @@ function Reports({ files: { run, reports, path } }: { files: RunFiles }) {
           </code>
         </p>
       )}
-      {run.report === null && <p class="quiet">There is nothing to report on.</p>}
+      {run.report === null && <p class="quiet">There are no traces to report on.</p>}
       {reports.length > 0 && (
         <ul class="reports">
           {reports.map((file) => (
@@ -101,7 +109,7 @@ function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }
     return (
       <section>
         <h2>Traces</h2>
-        <p class="quiet">None here. A run writes them after each recorded cycle and at its end.</p>
+        <p class="quiet">None yet. A run writes them after each profiling window and at its end.</p>
       </section>
     );
   }
@@ -109,13 +117,6 @@ function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }
   return (
     <section>
       <h2>Traces</h2>
-      <p class="quiet">
-        The button opens{" "}
-        <a href={perfettoUrl} rel="noreferrer">
-          {perfettoUrl}
-        </a>{" "}
-        in a new tab and gives the content of the trace to that page. Both happen in this browser.
-      </p>
       <Table
         caption="Traces"
         columns={columnsOf(origin, (file) => openInPerfetto(listedTrace(file, run.title), perfettoUrl, showMessage))}
@@ -126,6 +127,13 @@ function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }
         maxRows={1000}
         hasAllColumns
       />
+      <p class="quiet">
+        "Open in Perfetto" opens{" "}
+        <a href={perfettoUrl} rel="noreferrer">
+          {perfettoUrl}
+        </a>{" "}
+        in a new tab and passes the trace to it, within this browser.
+      </p>
       {num_left_out > 0 && <p>And {counted(num_left_out, "more trace")}: view a folder further down to see them.</p>}
       <p id="handed-over" role="status">
         {message}
@@ -145,32 +153,23 @@ function columnsOf(origin: string, open: (file: ListedFile) => void): TableColum
         </a>
       ),
     },
-    {
-      title: "Size",
-      value: (file) => file.size_bytes,
-      unit: "bytes",
-      show: (file) => formatBytes(file.size_bytes),
-    },
-    {
+    detail(bytesColumn("Size", (file) => file.size_bytes)),
+    detail({
       title: "Last written",
       value: (file) => file.changed_ms,
       unit: "unix ms",
       show: (file) => <When unixMs={file.changed_ms} what="written" />,
-    },
+    }),
     {
       title: "Open",
       value: () => null,
       show: (file) =>
         file.opens_in_perfetto ? (
-          <button
-            type="button"
-            title={`Gives its content to the page of ${origin} in this browser`}
-            onClick={() => open(file)}
-          >
+          <button type="button" title={`Passes the trace to ${origin}, within this browser`} onClick={() => open(file)}>
             Open in Perfetto
           </button>
         ) : (
-          <span class="quiet">Perfetto cannot read .zst: kinetoscope convert makes .gz of it</span>
+          <span class="quiet">Perfetto does not read .zst: kinetoscope convert writes .gz</span>
         ),
     },
   ];

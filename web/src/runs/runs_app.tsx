@@ -6,6 +6,7 @@ import type { ListData, ListedRun } from "./list_data";
 import { useRefreshed } from "./refresh";
 import { RunPage } from "./run_page";
 import { RunTable } from "./run_table";
+import { StepTimesOfRuns } from "./step_times";
 
 /** The list of runs in a folder, or one run; refreshed. */
 export function RunsApp({ first }: { first: ListData }) {
@@ -39,7 +40,10 @@ export function RunsApp({ first }: { first: ListData }) {
         {data.files ? (
           <RunPage files={data.files} perfettoUrl={data.perfetto_url} />
         ) : data.runs.length ? (
-          <RunTable runs={data.runs} />
+          <>
+            <RunTable runs={data.runs} />
+            <StepTimesOfRuns runs={data.runs} />
+          </>
         ) : (
           <NoRuns folder={data.folder} />
         )}
@@ -63,10 +67,9 @@ function describeRuns(runs: ListedRun[]): string {
 
 function NoRuns({ folder }: { folder: string }) {
   return (
-    <Empty title="There is no run here yet.">
-      <Name text={folder} /> has no trace, no report, and nothing that still records. View the folder that holds your
-      runs, which is <code>runs</code> unless you chose another, or record one:{" "}
-      <code>with kinetoscope.profile() as profiler:</code>
+    <Empty title="There are no runs here yet.">
+      <Name text={folder} /> contains no traces, reports or running jobs. View the folder of your runs, by default{" "}
+      <code>runs</code>, or record one: <code>with kinetoscope.profile() as profiler:</code>
     </Empty>
   );
 }
