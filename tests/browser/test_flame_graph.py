@@ -55,7 +55,7 @@ def test_click_zooms_in_path_zooms_out_and_keys_do_both(page, open_file, tmp_pat
     canvas.click(position={"x": box["width"] * 0.9, "y": 19 * 2 + 9})
     assert "train.py(40): load" in page.locator(".flame-path strong").inner_text()
     assert "45.0 ms, self 25.0 ms" in facts(page)
-    assert "100 % of the shown, 45 % of all" in facts(page)
+    assert "100 % of the view, 45 % of all" in facts(page)
     page.reload()
     assert "load" in page.locator(".flame-path strong").inner_text()
     page.get_by_role("button", name="train.py(10): train").click()
@@ -103,7 +103,7 @@ def test_frames_of_libraries_are_hidden_by_a_switch_that_a_link_keeps(page, open
     library = page.get_by_role("cell", name="loader.py(7): read")
     expect(library).to_have_count(1)
 
-    page.get_by_label("Hide frames of libraries").check()
+    page.get_by_label("Hide library frames").check()
 
     expect(library).to_have_count(0)
     load = page.get_by_role("row", name="train.py(40): load")
@@ -159,21 +159,21 @@ def test_a_sandwich_shows_who_called_a_function_and_what_it_called(page, open_fi
     page.get_by_role("application").focus()
     for key in ("ArrowDown", "ArrowDown"):  # b, then mm in it
         page.keyboard.press(key)
-    page.get_by_role("button", name="Its callers and callees").click()
+    page.get_by_role("button", name="Callers and callees").click()
 
     callers, callees = page.get_by_role("application").all()
     assert "38.0 ms, self 30.0 ms" in facts_of(page, 1)
     height = callers.bounding_box()["height"]
     callers.hover(position={"x": 40, "y": height - 19 - 9})  # above the function: its callers
     assert page.locator(".tip").inner_text().startswith("b")
-    assert "28.0 ms for it" in page.locator(".tip").inner_text()
+    assert "28.0 ms in calls from here" in page.locator(".tip").inner_text()
     callees.hover(position={"x": 40, "y": 19 + 9})
     assert page.locator(".tip").inner_text().startswith("copy")
     assert_accessible(page)
     page.reload()
     page.get_by_role("button", name="copy", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(page.locator(".table-bar").first).to_contain_text("Calls of copy")
+    expect(page.locator(".table-bar").first).to_contain_text("All calls of copy")
     page.get_by_role("button", name="Back to the graph").click()
     expect(page.get_by_role("application")).to_have_count(1)
 

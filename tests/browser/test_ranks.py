@@ -54,7 +54,7 @@ def test_map_has_its_numbers_as_a_table_and_keeps_its_selection(late_rank, page,
     expect(page.get_by_role("combobox")).to_have_value("idle")
     page.get_by_role("combobox").select_option("step")
     page.get_by_text("As a table").click()
-    table = page.get_by_role("table", name="Steps of all ranks")
+    table = page.get_by_role("table", name="Each step of each rank")
     expect(table).to_be_visible()
     assert table.get_by_role("columnheader").all_inner_texts()[:3] == ["Rank", "Step", "Step time"]
     assert table.get_by_role("row").count() == 1 + 4 * 12

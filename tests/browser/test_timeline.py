@@ -134,8 +134,8 @@ def test_search_counts_and_steps_through_matches(report, page, open_file):
     page.keyboard.press("Enter")
     expect(count).to_have_text("2 of 20")
     expect_selected(page, "DataLoader")
-    page.get_by_role("button", name="Match before").click()
-    page.get_by_role("button", name="Match before").click()
+    page.get_by_role("button", name="Previous match").click()
+    page.get_by_role("button", name="Previous match").click()
     expect(count).to_have_text("20 of 20")
     page.locator("body").press("n")
     expect(count).to_have_text("1 of 20")
@@ -180,7 +180,7 @@ def test_a_drag_measures_and_lists_what_is_in_it_and_a_table_lists_what_is_in_vi
     link = place_after(page, lambda: page.mouse.move(canvas["x"] + 600, canvas["y"] + 300))["range"]
     page.mouse.up()
     panel = page.get_by_role("region", name="Measured range", exact=True)
-    expect(panel).to_contain_text("on the tracks that were dragged over")
+    expect(panel).to_contain_text("on the selected tracks")
     expect(panel.locator("tr", has_text="cudaLaunchKernelExC")).to_have_text(re.compile(r"ExC\d+([\d.]+ µs){3}"))
     page.goto("about:blank")
     open_file(report, f"#view=timeline&range={link}")
@@ -193,7 +193,7 @@ def test_a_drag_measures_and_lists_what_is_in_it_and_a_table_lists_what_is_in_vi
     expect(table).to_contain_text("longest of")
     table.get_by_role("button", name="step 3", exact=True).first.click()
     expect_selected(page, "step 3")
-    expect(selected(page)).to_contain_text("Not kept")
+    expect(selected(page)).to_contain_text("Not in this report")
     assert_accessible(page)
 
 
@@ -214,7 +214,7 @@ def test_a_drag_moves_where_the_reader_chose_it_and_escape_ends_that(report, pag
 
 def test_overview_map_moves_and_resizes_the_view_by_pointer_and_keys(report, page, open_file):
     open_file(report, "#view=timeline&from=4000000&to=9000000")
-    minimap = page.get_by_role("slider", name="What is in view")
+    minimap = page.get_by_role("slider", name="Visible part of the recording")
     box = minimap.bounding_box()
 
     expect(minimap).to_have_attribute("aria-valuetext", "5.00 ms from 4.000 ms")
@@ -278,7 +278,7 @@ def test_a_finding_opens_its_rank_and_outlines_its_spans(analyze_sources, page, 
     outlined = page.locator(".timeline-outlined")
     expect(outlined).to_have_text(re.compile(r"Straggler: rank 5.*: [1-9]\d* spans? outlined"))
     assert_accessible(page)
-    outlined.get_by_role("button", name="Outline them no more").click()
+    outlined.get_by_role("button", name="Remove the outlines").click()
     expect(outlined).to_have_count(0)
 
 

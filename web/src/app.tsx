@@ -13,7 +13,7 @@ export function App({ payload }: { payload: Payload }) {
   const link = useLink();
   const offered = VIEWS.filter((view) => view.isOffered(page));
   const chosen = offered.find((view) => view.name === link.view) ?? offered[0];
-  const reason = chosen?.whyEmpty(page) ?? { title: "There is nothing in this report." };
+  const reason = chosen?.whyEmpty(page) ?? { title: "This report is empty." };
   useKeys(offered.filter((view) => view.hasContent(page)));
   const titles = new Map(offered.map(({ name, title }) => [name, title]));
   if (usePrinting()) {

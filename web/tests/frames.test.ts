@@ -106,15 +106,7 @@ test("a frame of Python is called by its function, and is yours or a library's",
       "cudaLaunchKernel",
       "a",
     ].map(kindOf),
-  ).toEqual([
-    "your code",
-    "Python of libraries",
-    "Python of libraries",
-    "operators",
-    "backward",
-    "CUDA calls",
-    "markers and others",
-  ]);
+  ).toEqual(["your code", "library Python", "library Python", "operators", "backward", "CUDA calls", "markers, other"]);
 });
 
 test("hidden frames give their self time and callees to their callers, and nothing is counted twice", () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { callsWithin } from "../src/modules/calls";
+import { callsWithin, totalsOf } from "../src/modules/calls";
 import { endOf, findRow, rowsAround, rowsWithInner, titleOf, visibleRows } from "../src/modules/tree";
 import type { Column, Module, ModuleCallSums, Modules } from "../src/page_data";
 import type { Payload } from "../src/payload";
@@ -77,6 +77,15 @@ test("a module has the calls of the rows inside it, by name and kind", () => {
   expect(within("operators", 3, 4)).toEqual([["mm", 2, 5, 5, 2.5, 3]]);
   expect(within("kernels", 1, 3)).toEqual([["mm", 6, 60, 60, 10, 11]]);
   expect(within("kernels", 4, 5)).toEqual([]);
+});
+
+test("the calls of a module have a total, and one of each kind", () => {
+  const total = (kind: string, num_calls: number, ns: number) => ({ kind, num_calls, total_ns: ns, self_ns: ns });
+  const kernels = callsWithin(PAYLOAD, CALLS, "kernels", 0, 4);
+  expect(totalsOf(kernels)).toEqual([total("", 6, 60), total("compute", 6, 60)]);
+  expect(totalsOf(callsWithin(PAYLOAD, CALLS, "operators", 0, 4))).toEqual([
+    { kind: "", num_calls: 7, total_ns: 52, self_ns: 42 },
+  ]);
 });
 
 /** Steps in which a span of module 1, of module 2 and of none lie side by side. */

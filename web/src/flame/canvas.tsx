@@ -1,6 +1,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { formatCount, formatDuration, formatShare } from "../format";
 import { Name } from "../parts/name";
+import { useWidth } from "../parts/use_width";
 import { useTheme } from "../theme";
 import { drawBoxes, LEVEL_PX } from "./draw";
 import type { Box, Frames } from "./frames";
@@ -30,7 +31,8 @@ interface Hover {
 export function FrameCanvas(props: FrameCanvasProps) {
   const { frames, top, isFound, onZoom, isUp = false, areCallers = false, onSandwich } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
-  const width = useWidth(canvas);
+  const scroller = useRef<HTMLDivElement>(null);
+  const width = useWidth(scroller);
   const theme = useTheme();
   const [selected, setSelected] = useState(top);
   const [hover, setHover] = useState<Hover | null>(null);
@@ -43,8 +45,7 @@ export function FrameCanvas(props: FrameCanvasProps) {
     if (canvas.current && width) drawBoxes(canvas.current, { frames, boxes, isFound, selected }, width, height);
   }, [boxes, isFound, selected, theme]);
   useLayoutEffect(() => {
-    const box = canvas.current?.parentElement;
-    if (box && isUp) box.scrollTop = box.scrollHeight;
+    if (scroller.current && isUp) scroller.current.scrollTop = scroller.current.scrollHeight;
   }, [height, isUp]);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -62,11 +63,11 @@ export function FrameCanvas(props: FrameCanvasProps) {
         <Facts frames={frames} frame={selected} top={top} areCallers={areCallers} />
         {onSandwich && selected !== frames.root && (
           <button type="button" onClick={() => onSandwich(frames.nameOf(selected))}>
-            Its callers and callees
+            Callers and callees
           </button>
         )}
       </p>
-      <div class="flame-scroll">
+      <div class="flame-scroll" ref={scroller}>
         <canvas
           ref={canvas}
           tabIndex={0}
@@ -95,19 +96,6 @@ function layOut(boxes: Box[], isUp: boolean): { boxes: Box[]; height: number } {
   const most = boxes.reduce((most, box) => Math.max(most, box.level), 0);
   const drawn = isUp ? boxes.map((box) => ({ ...box, level: most - box.level })) : boxes;
   return { boxes: drawn, height: (1 + most) * LEVEL_PX };
-}
-
-function useWidth(canvas: { current: HTMLCanvasElement | null }): number {
-  const [width, setWidth] = useState(0);
-  useLayoutEffect(() => {
-    const box = canvas.current?.parentElement;
-    if (!box) return;
-    const observer = new ResizeObserver(() => setWidth(Math.floor(box.clientWidth)));
-    observer.observe(box);
-    setWidth(Math.floor(box.clientWidth));
-    return () => observer.disconnect();
-  }, []);
-  return width;
 }
 
 function hoverAt(boxes: Box[], event: MouseEvent): Hover | null {
@@ -159,11 +147,11 @@ function Facts({ frames, frame, top, areCallers }: FactsProps) {
       </strong>
       <span>
         {areCallers && frame !== frames.root
-          ? `${formatDuration(frames.total[frame])} for it`
+          ? `${formatDuration(frames.total[frame])} in calls from here`
           : `${formatDuration(frames.total[frame])}, self ${formatDuration(frames.self_ns[frame])}`}
       </span>
       <span>
-        {top === frames.root ? formatShare(share) : `${formatShare(share)} of the shown, ${formatShare(ofAll)} of all`}
+        {top === frames.root ? formatShare(share) : `${formatShare(share)} of the view, ${formatShare(ofAll)} of all`}
       </span>
       {frames.calls[frame] > 0 && <span>{`${formatCount(frames.calls[frame])} calls`}</span>}
     </>

@@ -8,12 +8,12 @@ const UNFOUND_ALPHA = 0.2;
 
 export const KIND_COLOURS: Record<Kind, ColourNumber> = {
   "your code": 2,
-  "Python of libraries": 8,
+  "library Python": 8,
   modules: 5,
   operators: 1,
   backward: 3,
   "CUDA calls": 6,
-  "markers and others": 4,
+  "markers, other": 4,
 };
 
 export interface Picture {
@@ -55,7 +55,7 @@ function fillBoxes(context: CanvasRenderingContext2D, { frames, boxes, isFound }
   const colours = new Map<Kind, string>();
   const found = canvasColour("accent");
   for (const { frame, level, x, width } of boxes) {
-    const kind = frame === frames.root ? "Python of libraries" : kindOf(frames.nameOf(frame));
+    const kind = frame === frames.root ? "library Python" : kindOf(frames.nameOf(frame));
     if (!colours.has(kind)) colours.set(kind, canvasColour(`colour-${KIND_COLOURS[kind]}`));
     context.fillStyle = isFound?.[frame] ? found : colours.get(kind)!;
     context.globalAlpha = isFound && !isFound[frame] ? UNFOUND_ALPHA : FILL_ALPHA;

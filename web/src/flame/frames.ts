@@ -166,12 +166,12 @@ function calleesOf(callers: Int32Array, compare: (one: number, other: number) =>
 
 export const KINDS = [
   "your code",
-  "Python of libraries",
+  "library Python",
   "modules",
   "operators",
   "backward",
   "CUDA calls",
-  "markers and others",
+  "markers, other",
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -184,11 +184,11 @@ const LIBRARY =
 /** The kind of a frame, from its name. */
 export function kindOf(name: string): Kind {
   if (name.startsWith("nn.Module: ")) return "modules";
-  if (IS_PYTHON.test(name)) return LIBRARY.test(name) ? "Python of libraries" : "your code";
-  if (name.startsWith("<built-in")) return "Python of libraries";
+  if (IS_PYTHON.test(name)) return LIBRARY.test(name) ? "library Python" : "your code";
+  if (name.startsWith("<built-in")) return "library Python";
   if (/Backward\d*\b|^autograd::/.test(name)) return "backward";
   if (/^(cuda|cu|hip)[A-Z]/.test(name)) return "CUDA calls";
-  return name.includes("::") ? "operators" : "markers and others";
+  return name.includes("::") ? "operators" : "markers, other";
 }
 
 /** A short name for a small box; for a line of Python, the function comes first. */

@@ -106,13 +106,13 @@ export const TIMELINE_KEYS: [keys: string[], deed: string][] = [
   [["Home"], "show all"],
   [["F"], "show the selected span"],
   [["/"], "search"],
-  [["Enter", "N"], "next match; with Shift the one before"],
-  [["Shift ←", "Shift →"], "select the span before, after"],
-  [["Shift ↑", "Shift ↓"], "select the span around, the first one in it"],
-  [["M"], "move by dragging, as Shift and a drag do; else a drag measures what is in it"],
+  [["Enter", "N"], "next match; with Shift the previous one"],
+  [["Shift ←", "Shift →"], "select the previous or next span"],
+  [["Shift ↑", "Shift ↓"], "select the parent or first child span"],
+  [["M"], "switch dragging from measuring to moving; Shift does so for one drag"],
   [["P"], "pin the selected span's track above the others, or unpin it"],
   [["T"], "show as table"],
-  [["Escape"], "close, clear what is selected"],
+  [["Escape"], "close the panel, clear the selection"],
 ];
 
 type KeyDeed = (stage: Stage) => void;

@@ -32,12 +32,12 @@ export function Minimap({ stage }: { stage: Stage }) {
   };
   return (
     <div class="timeline-minimap">
-      <span class="timeline-corner quiet">All that was recorded</span>
+      <span class="timeline-corner quiet">Whole recording</span>
       <canvas
         ref={canvas}
         role="slider"
         tabIndex={0}
-        aria-label="What is in view, of all that was recorded"
+        aria-label="Visible part of the recording"
         aria-valuemin={0}
         aria-valuemax={100}
         aria-valuenow={Math.round(percent)}

@@ -25,7 +25,7 @@ export function SpanPanel({ stage, span, section }: SpanProps & { section: Ref<H
           <Name text={data.name(span)} />
         </strong>
         <button type="button" title="F" onClick={() => stage.reveal(span)}>
-          Show it
+          Show span
         </button>
       </PanelHead>
       <div class="timeline-columns">
@@ -122,7 +122,7 @@ function groupOf(title: string, relations: Relation[], maxRelations: number): Gr
 }
 
 const NOT_KEPT =
-  "Not kept for this span: a report has the arguments and stacks of each track's longest spans, and of the steps that findings name.";
+  "Not in this report, which has arguments and stacks of the longest spans of each track, and of the steps that findings name.";
 
 function Args({ stage: { data }, span }: SpanProps) {
   const args = data.argsOf(span);

@@ -36,7 +36,7 @@ export function Toolbar({ stage, search, page }: ToolbarProps) {
       <span class="timeline-buttons">
         <button
           type="button"
-          title="Else a drag measures what is in it (M; or Shift and a drag)"
+          title="Otherwise a drag measures the range (M; or drag with Shift)"
           aria-pressed={isMoving}
           onClick={() => stage.change({ isMoving: !isMoving })}
         >
@@ -79,7 +79,12 @@ function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElem
       <span role="status" class="timeline-count">
         {matches && `${number ? `${formatCount(number)} of ` : ""}${formatCount(matches.count)}`}
       </span>
-      <button type="button" aria-label="Match before" disabled={!matches?.count} onClick={() => stage.goToMatch(false)}>
+      <button
+        type="button"
+        aria-label="Previous match"
+        disabled={!matches?.count}
+        onClick={() => stage.goToMatch(false)}
+      >
         ↑
       </button>
       <button type="button" aria-label="Next match" disabled={!matches?.count} onClick={() => stage.goToMatch(true)}>
@@ -109,7 +114,7 @@ function PerfettoButton({ stage, page }: Omit<ToolbarProps, "search">) {
     <>
       <button
         type="button"
-        title={`Give the spans of this page to ${PERFETTO} in a new tab; they stay in this browser`}
+        title={`Pass the spans of this page to ${PERFETTO} in a new tab, within this browser`}
         onClick={() => void openInPerfetto(trace, PERFETTO, showMessage)}
       >
         Open in Perfetto
@@ -127,7 +132,7 @@ function OutlinedFinding({ stage }: { stage: Stage }) {
     <span class="timeline-outlined" role="status">
       <Name text={outlined.title} maxLength={80} />
       <span class="quiet">{`: ${counted(outlined.spans.length, "span")} outlined`}</span>
-      <button type="button" aria-label="Outline them no more" onClick={() => stage.change({ outlined: null })}>
+      <button type="button" aria-label="Remove the outlines" onClick={() => stage.change({ outlined: null })}>
         ×
       </button>
     </span>
