@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 def test_the_page_lists_the_owner_of_each_field():
     lines = PAGE.read_text(encoding="utf-8").split("<!-- fields -->\n")[1].splitlines()
     rows = [f"| {where} | {owner} | {instead} |" for where, owner, instead in describe_fields()]
-    assert lines == ["| texts | owner | with `--redact` |", "| --- | --- | --- |", *rows]
+    assert lines == ["| strings | owner | with `--redact` |", "| --- | --- | --- |", *rows]
 
 
 def test_each_string_in_a_file_next_to_traces_has_an_owner():

@@ -211,7 +211,7 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "Upload": {"path": _FILES, "url": _FILES},
     "ConfirmedUpload": {"path": _FILES, "url": _FILES, "md5": _KEPT},
 }
-"""The owners of the texts in the files beside the traces: manifests, pulses, slow steps, the spool folder, uploads."""
+"""The owners of the strings in files next to the traces: manifests, pulses, slow steps, the spool folder, uploads."""
 
 
 def is_known_key(key: str) -> bool:
@@ -244,7 +244,7 @@ def describe_fields() -> list[tuple[str, str, str]]:
             rows.setdefault((part, field.owner, _describe(field)), []).append(f"`{key}`")
     for struct, fields in STRUCT_TEXTS.items():
         for key, field in fields.items():
-            rows.setdefault(("files beside traces:", field.owner, _describe(field)), []).append(f"`{struct}.{key}`")
+            rows.setdefault(("files next to traces:", field.owner, _describe(field)), []).append(f"`{struct}.{key}`")
     others = [
         ("other categories; ours on events whose names are not ours", Owner.USER, "`category 1`"),
         ("names of events in other categories", Owner.TORCH, _describe(OTHER_NAMES)),
