@@ -1,7 +1,9 @@
 /** Points on two logarithmic scales. Each series has a colour and a shape. */
+import { useRef } from "preact/hooks";
 import { cssColour, nthColour } from "../colours";
 import { Name } from "./name";
 import "./scatter.css";
+import { useWidth } from "./use_width";
 
 export interface Series {
   name: string;
@@ -24,10 +26,12 @@ interface ScatterProps {
   diagonal?: string;
 }
 
-const [WIDTH, HEIGHT] = [460, 304];
+const HEIGHT = 304;
+const DEFAULT_WIDTH = 460;
 const [LEFT, RIGHT, TOP, BOTTOM] = [96, 28, 10, 44];
 const MAX_POINTS = 3000;
 const MAX_MARKS = 5;
+const MARK_PX = 75;
 const SHAPES = [
   "m-3 -3h6v6h-6z",
   "m0 -4l4 4l-4 4l-4 -4z",
@@ -40,6 +44,8 @@ const SHAPES = [
 ];
 
 export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
+  const box = useRef<HTMLElement>(null);
+  const width = useWidth(box) || DEFAULT_WIDTH;
   const points = series.flatMap((one) => one.points);
   if (!points.length) return null;
   const both = diagonal ? range(points.flat(), x.base) : null;
@@ -55,14 +61,14 @@ export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
       points.map(([, value]) => value),
       y.base,
     );
-  const pathOf = ([a, b]: [number, number]) => `M${toX(a, across)} ${toY(b, up)}`;
+  const pathOf = ([a, b]: [number, number]) => `M${toX(a, across, width)} ${toY(b, up)}`;
   return (
-    <figure class="scatter">
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label}>
-        <Axes x={x} y={y} across={across} up={up} />
+    <figure class="scatter" ref={box}>
+      <svg viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={label}>
+        <Axes x={x} y={y} across={across} up={up} width={width} />
         {diagonal && (
           <>
-            <line class="diagonal" x1={LEFT} y1={HEIGHT - BOTTOM} x2={WIDTH - RIGHT} y2={TOP} />
+            <line class="diagonal" x1={LEFT} y1={HEIGHT - BOTTOM} x2={width - RIGHT} y2={TOP} />
             <text x={LEFT + 8} y={TOP + 12}>
               {diagonal}
             </text>
@@ -92,26 +98,26 @@ export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
   );
 }
 
-function Axes({ x, y, across, up }: { x: Scale; y: Scale; across: Range; up: Range }) {
+function Axes({ x, y, across, up, width }: { x: Scale; y: Scale; across: Range; up: Range; width: number }) {
   return (
     <>
-      {marks(across).map((value) => (
+      {marks(across, Math.min(MAX_MARKS, Math.max(1, Math.floor((width - LEFT) / MARK_PX)))).map((value) => (
         <g key={value}>
-          <line x1={toX(value, across)} x2={toX(value, across)} y1={TOP} y2={HEIGHT - BOTTOM} />
-          <text x={toX(value, across)} y={HEIGHT - BOTTOM + 20} text-anchor="middle">
+          <line x1={toX(value, across, width)} x2={toX(value, across, width)} y1={TOP} y2={HEIGHT - BOTTOM} />
+          <text x={toX(value, across, width)} y={HEIGHT - BOTTOM + 20} text-anchor="middle">
             {x.format(value)}
           </text>
         </g>
       ))}
       {marks(up).map((value) => (
         <g key={value}>
-          <line x1={LEFT} x2={WIDTH - RIGHT} y1={toY(value, up)} y2={toY(value, up)} />
+          <line x1={LEFT} x2={width - RIGHT} y1={toY(value, up)} y2={toY(value, up)} />
           <text x={LEFT - 6} y={toY(value, up) + 4} text-anchor="end">
             {y.format(value)}
           </text>
         </g>
       ))}
-      <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 6} text-anchor="middle">
+      <text x={(LEFT + width) / 2} y={HEIGHT - 6} text-anchor="middle">
         {`${x.title} →`}
       </text>
       <text x={-HEIGHT / 2 + 10} y={12} text-anchor="middle" transform="rotate(-90)">
@@ -136,8 +142,8 @@ function range(values: number[], base: number): Range {
   return { base, low, high: Math.max(low + 1, Math.ceil(logarithm(max, base))) };
 }
 
-function marks({ base, low, high }: Range): number[] {
-  const every = Math.ceil((high - low) / MAX_MARKS);
+function marks({ base, low, high }: Range, maxMarks = MAX_MARKS): number[] {
+  const every = Math.ceil((high - low) / maxMarks);
   return Array.from({ length: Math.floor((high - low) / every) + 1 }, (_, at) => base ** (low + at * every));
 }
 
@@ -150,8 +156,8 @@ function logarithm(value: number, base: number): number {
   return Math.log2(value) / Math.log2(base);
 }
 
-function toX(value: number, across: Range): number {
-  return Math.round(LEFT + share(value, across) * (WIDTH - LEFT - RIGHT));
+function toX(value: number, across: Range, width: number): number {
+  return Math.round(LEFT + share(value, across) * (width - LEFT - RIGHT));
 }
 
 function toY(value: number, up: Range): number {
