@@ -1,4 +1,4 @@
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, RefObject } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { counted, formatCount } from "../format";
 import { readLink, updateLink } from "../link";
@@ -51,7 +51,7 @@ export function Table<Row>(props: TableProps<Row>) {
   const [sorting, setSorting] = useLinkedSorting(props);
   const [filter, setFilter] = useState((props.isLinked && readLink().q) || "");
   const [maxRows, setMaxRows] = useState(props.maxRows ?? MAX_ROWS);
-  const [shown, moreColumns] = useShownColumns(columns, sorting.title);
+  const { shown, button, scroller } = useShownColumns(columns, sorting.title);
   const matching = useMemo(() => matchingRows(rows, filter, filterText), [rows, filter]);
   const sorted = useMemo(() => sortedRows(matching, columns, sorting), [matching, columns, sorting]);
   const onFilter = (text: string) => {
@@ -67,9 +67,16 @@ export function Table<Row>(props: TableProps<Row>) {
           {filter ? `${formatCount(matching.length)} of ${counted(rows.length, noun)}` : counted(rows.length, noun)}
         </span>
         <CopyButton title="Copy as TSV" text={() => toTsv(columns, sorted)} />
-        {moreColumns}
+        {button}
       </div>
-      <Rows {...props} columns={shown} rows={sorted.slice(0, maxRows)} sorting={sorting} onSort={setSorting} />
+      <Rows
+        {...props}
+        columns={shown}
+        rows={sorted.slice(0, maxRows)}
+        sorting={sorting}
+        onSort={setSorting}
+        scroller={scroller}
+      />
       {sorted.length > maxRows && (
         <button type="button" onClick={() => setMaxRows(maxRows * 5)}>
           {`Show more (${counted(sorted.length - maxRows, noun)} hidden)`}
@@ -108,13 +115,14 @@ function Filter(props: { caption: string; filter: string; onFilter: (text: strin
 interface RowsProps<Row> extends TableProps<Row> {
   sorting: Sorting;
   onSort: (sorting: Sorting) => void;
+  scroller: RefObject<HTMLElement | null>;
 }
 
-function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }: RowsProps<Row>) {
+function Rows<Row>({ caption, columns, rows, sorting, onSort, scroller, onChoose, rowKey }: RowsProps<Row>) {
   const areNumbers = columns.map((column) => hasNumbers(column, rows));
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
-    <section class="table-scroll" aria-label={caption} tabIndex={0}>
+    <section class="table-scroll" ref={scroller} aria-label={caption} tabIndex={0}>
       <table>
         <caption class="for-readers">{caption}</caption>
         <thead>

@@ -128,13 +128,13 @@ const MAIN_COLUMNS = ["rank", "state", "step", "takes"];
 
 function RankTable({ status: { columns: titles, rows } }: { status: StatusScreen }) {
   const all = titles.map((title, index) => ({ title, index, isDetail: !MAIN_COLUMNS.includes(title) }));
-  const [columns, moreColumns] = useShownColumns(all);
+  const { shown: columns, button, scroller } = useShownColumns(all);
   const isNumber = (index: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[index]));
   return (
     <>
-      {moreColumns}
+      {button}
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
-      <section class="table-scroll" aria-label="Status of each rank" tabIndex={0}>
+      <section class="table-scroll" ref={scroller} aria-label="Status of each rank" tabIndex={0}>
         <table>
           <thead>
             <tr>

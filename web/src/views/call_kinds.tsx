@@ -35,12 +35,10 @@ export interface CallKind {
   filterText: (row: CallSums) => string;
 }
 
-/** Share of the step, with a bar. */
 const SHARE_COLUMN = shareColumn<CallSums>(
   "Of step",
   (row) => row.share_of_step,
   "Share of the time of all recorded steps of all ranks",
-  1,
 );
 
 /** FLOPs and memory traffic. */

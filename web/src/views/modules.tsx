@@ -66,7 +66,7 @@ function Tree({ modules, chosen, children }: TreeProps) {
   const withInner = useMemo(() => rowsWithInner(rows), [rows]);
   const [open, setOpen] = useState<ReadonlySet<number>>(() => openAtFirst(rows, withInner, chosen));
   const columns = useMemo(() => columnsOf(modules), [modules]);
-  const [shownColumns, moreColumns] = useShownColumns(columns);
+  const { shown: shownColumns, button, scroller } = useShownColumns(columns);
   const shown = visibleRows(rows, open);
   const toggle = (at: number) =>
     setOpen(open.has(at) ? new Set([...open].filter((one) => one !== at)) : new Set([...open, at]));
@@ -80,11 +80,11 @@ function Tree({ modules, chosen, children }: TreeProps) {
           </button>
         )}
         <CopyButton title="Copy as TSV" text={() => toTsv([NAME, ...columns], [...rows, total])} />
-        {moreColumns}
+        {button}
         {children}
       </div>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
-      <section class="table-scroll" aria-label="Modules" tabIndex={0}>
+      <section class="table-scroll" ref={scroller} aria-label="Modules" tabIndex={0}>
         <table>
           <caption class="for-readers">Modules, per step of a rank</caption>
           <thead>
