@@ -11,6 +11,7 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler
 from kinetoscope.core.paths.run_groups import remember_command
 from support.minimal_pages import axe_violations
+from support.tools.uniform_bands import find_wide_bands, measure_bands
 from support.view_pages import SCHEDULE_SAID, WAIT_MS, names
 from support.view_server import MAX_WAIT_S, served
 from trainsim import Fault, Settings, simulate
@@ -128,6 +129,22 @@ def test_the_trend_of_a_group_is_in_the_list_and_on_the_page_of_a_run(analysed_o
     assert trend.nth(0).get_attribute("aria-current") == "true"
     assert "slower" in trend.nth(1).locator(".change-link").get_attribute("class")
     assert axe_violations(tab) == []
+
+
+def test_step_times_of_all_runs_are_columns_that_lead_to_their_pages(analysed_once, tab):
+    tab.goto(analysed_once.link)
+    steps = tab.get_by_role("slider", name="Step time of each run")
+    steps.focus()
+    for name in ("before", "after"):
+        tab.keyboard.press("ArrowRight")
+        tab.locator(f".step-times svg[aria-valuetext^='{name}: ']").wait_for()
+    assert "from before" in tab.locator(".step-times").inner_text()
+    bands = find_wide_bands(
+        measure_bands(tab.context.browser, tab.url, sizes=((1440, 900),), schemes=("light",), link=analysed_once.link)
+    )
+    assert bands == []
+    tab.keyboard.press("Enter")
+    tab.get_by_role("heading", name="after").wait_for()
 
 
 def test_the_change_against_the_run_before_leads_to_the_comparison(analysed_once, tab):

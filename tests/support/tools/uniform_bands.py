@@ -95,9 +95,7 @@ def find_run_pages(browser: Any, link: str) -> list[str]:
     page = browser.new_page()
     page.goto(link)
     page.wait_for_selector(".run-name a")
-    page.wait_for_function(
-        "!document.querySelector('header').innerText.includes('being analysed')", timeout=MAX_WAIT_MS
-    )
+    page.locator("header").filter(has_not_text="being analysed").wait_for(timeout=MAX_WAIT_MS)
     pages = [page.url, *page.locator(".run-name a").evaluate_all("(links) => links.map((link) => link.href)")]
     page.close()
     return pages

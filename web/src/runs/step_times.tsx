@@ -11,7 +11,7 @@ const MAX_RUNS = 120;
 const MIN_COLUMNS = 8;
 const MAX_NAME_LENGTH = 16;
 
-/** A column per run, coloured by its group; a click opens the page of the run. */
+/** A column per run, with a colour for each group of several; a click opens the page of the run. */
 export function StepTimesOfRuns({ runs }: { runs: ListedRun[] }) {
   const [shown, setShown] = useState<number | null>(null);
   const timed = runs
@@ -19,16 +19,19 @@ export function StepTimesOfRuns({ runs }: { runs: ListedRun[] }) {
     .sort((one, other) => Number(one.when_ms) - Number(other.when_ms))
     .slice(-MAX_RUNS);
   if (timed.length < 2) return null;
-  const groups = [...new Set(timed.map(({ group }) => group))];
+  const groups = [...new Set(timed.map(({ group }) => group))].filter(
+    (group) => timed.filter((run) => run.group === group).length > 1,
+  );
+  const groupOf = ({ group }: ListedRun) => (groups.includes(group) ? group : null);
   const columns = timed.map((run, at) => ({
     title: run.title,
     number: at,
     name: cutInMiddle(run.title, MAX_NAME_LENGTH),
     timeNs: run.step_ns,
-    parts: groups.map((group, of) => ({
-      name: `group ${of + 1}`,
-      colour: cssColour(nthColour(of)),
-      value: run.group === group ? run.step_ns : 0,
+    parts: [...groups, null].map((group, of) => ({
+      name: group === null ? "Other" : `Group ${of + 1}`,
+      colour: group === null ? "var(--unknown)" : cssColour(nthColour(of)),
+      value: group === groupOf(run) ? run.step_ns : 0,
     })),
   }));
   const pointed = timed[shown ?? -1] ?? timed[timed.length - 1];
@@ -48,7 +51,9 @@ export function StepTimesOfRuns({ runs }: { runs: ListedRun[] }) {
         onShow={setShown}
         onChoose={(at) => (location.href = timed[at].address)}
       />
-      {groups.length > 1 && <p class="quiet">Runs of one colour are a group: they have the same command or name.</p>}
+      {groups.length > 0 && (
+        <p class="quiet">Each colour is a group of runs with the same command or name; other runs are grey.</p>
+      )}
     </section>
   );
 }
