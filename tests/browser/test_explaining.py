@@ -71,7 +71,7 @@ def test_a_view_without_content_is_a_greyed_tab_with_the_reason(page, open_file,
 def test_finding_shows_its_explanation_in_place(late_rank, page, open_file):
     open_file(late_rank)
     finding = page.locator(".findings > ol > li", has_text="Straggler: rank 2").first
-    explanation = finding.get_by_text("Learn more: straggler")
+    explanation = finding.get_by_text("Causes and fixes")
     expect(finding).not_to_contain_text("docs/findings.md")
     explanation.focus()
     page.keyboard.press("Enter")

@@ -91,7 +91,7 @@ function Card({ page, finding, cost, fix, explanation }: CardProps) {
       </details>
       {explanation && (
         <details class="explanation">
-          <summary>{`Learn more: ${finding.kind.replaceAll("_", " ")}`}</summary>
+          <summary>Causes and fixes</summary>
           {/* Trusted: it comes from a file of the package. */}
           <div dangerouslySetInnerHTML={{ __html: explanation }} />
         </details>
