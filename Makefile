@@ -109,9 +109,13 @@ test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that
 	trap "kill $$spinning" EXIT INT TERM; $(PYTEST) --timeout 900
 
 # Of Python in the processes of pytest: programs that tests start, and C, are not counted. Without a floor, a package is only listed.
-# The seed keeps the values from depending on drawn examples.
+# The seed keeps the values from depending on drawn examples. Workers are not forked: coverage starts with Python, before our modules.
 coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each package by unit tests: TESTS=tests/unit/merge WRITE=1
-	mkdir -p build && COVERAGE_FILE=build/.coverage $(PYTEST) --cov kinetoscope --cov-branch --cov-report json:build/coverage.json --cov-report "" --hypothesis-seed 0 $(or $(TESTS),tests/unit) --ignore tests/unit/test_portability.py
+	mkdir -p build && rm -f build/.coverage*
+	POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder \
+		--hypothesis-seed 0 $(or $(TESTS),tests/unit) --ignore tests/unit/test_portability.py
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage json --quiet -o build/coverage.json
 	$(BIN)/python tests/support/tools/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.

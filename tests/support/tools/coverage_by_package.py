@@ -1,7 +1,8 @@
 """Branch coverage of each package, compared with its floor: ``make coverage``.
 
 ``python tests/support/tools/coverage_by_package.py FILE`` reads the JSON of coverage.py. `tests/data/coverage.json` has
-the floors in whole percent; ``--write`` sets them to the measured values, rounded down, and lowers none.
+the floors in whole percent; ``--write`` sets them to the measured values less half a point, rounded down, and lowers
+none: some branches are run at some speeds of the machine only.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+_SPEED_MARGIN = 0.5
 FLOORS = Path(__file__).parents[2] / "data" / "coverage.json"
 
 
@@ -47,7 +49,9 @@ def main(arguments: list[str]) -> int:
     for package, found in percentages.items():
         print(f"{package:16} {found:5.1f} %   floor {floors.get(package, 'none')}")
     if chosen.write:
-        raised = {package: max(int(found), floors.get(package, 0)) for package, found in percentages.items()}
+        raised = {
+            package: max(int(found - _SPEED_MARGIN), floors.get(package, 0)) for package, found in percentages.items()
+        }
         FLOORS.write_text(json.dumps(raised, indent=1) + "\n", encoding="utf-8")
         return 0
     shortfalls = list_shortfalls(percentages, floors)

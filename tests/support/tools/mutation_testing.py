@@ -133,7 +133,8 @@ def _run(package: str, files: list[str]) -> PackageTests:
     """Run the tests of these files. Those that fail are left out: on a busy machine, one that needs a free processor
     may."""
     watching = (
-        f"--cov=src/kinetoscope/{package} --cov-context=test --cov-report= --junitxml=times.xml --maxfail=0".split()
+        f"--cov=src/kinetoscope/{package} --cov-context=test --cov-config=/dev/null --cov-report= "
+        "--junitxml=times.xml --maxfail=0".split()
     )
     output = _failure_of(package, [*files, *watching], timeout_s=1800)
     if output and not output.endswith("exit status 1"):

@@ -218,7 +218,7 @@ def submit_at_place(place):
         with contextlib.suppress(KeyboardInterrupt):
             writer.submit("first", lambda: None)
     finally:
-        sys.settrace(None)
+        presses.stop()
         signal.signal(signal.SIGINT, before)
     for _ in range(3):
         writer.submit("next", lambda: threads.append(threading.current_thread()))

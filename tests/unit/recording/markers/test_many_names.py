@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import signal
-import sys
 import tracemalloc
 
 import pytest
@@ -153,7 +152,7 @@ def interned_at_each_place(tmp_path, on_signal):
             with contextlib.suppress(KeyboardInterrupt):
                 table.intern("one")
         finally:
-            sys.settrace(None)
+            presses.stop()
             signal.signal(signal.SIGINT, before)
         assert [table.names[table.intern(name)].name for name in ("two", "one", "three")] == ["two", "one", "three"]
         file.close()

@@ -5,7 +5,6 @@ A signal to the process group ends DataLoader workers, too, and torch's handler 
 
 import os
 import signal
-import sys
 
 import pytest
 
@@ -46,7 +45,7 @@ def terminate_at(place, caplog, monkeypatch):
         profiler.close()
         ended_by.append(signal.SIGTERM)
     finally:
-        sys.settrace(None)
+        presses.stop()
         signal.signal(signal.SIGCHLD, before[0])
         signal.signal(signal.SIGTERM, before[1])
     return presses.num_places, handler, ended_by

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import sys
 import threading
 
 import pytest
@@ -44,7 +43,7 @@ def at_each_place(on_signal, method, numbers, every=1):
         except KeyboardInterrupt:
             went_on = False
         finally:
-            sys.settrace(None)
+            presses.stop()
             after = [signal.signal(*pair) for pair in zip(SIGNALS, before, strict=True)]
             profiler.close()
         assert after == [handle, handle]
@@ -91,7 +90,7 @@ def test_spool_is_deleted_completely_even_if_a_signal_interrupts_the_end(tmp_pat
         except KeyboardInterrupt:
             num_broken_off += 1
         finally:
-            sys.settrace(None)
+            presses.stop()
             signal.signal(signal.SIGTERM, before)
         profiler.close()
         assert not list(tmp_path.glob("live/*"))
@@ -109,7 +108,7 @@ def test_a_cycle_that_waits_for_clocks_is_delivered_once_though_ctrl_c_ends_the_
         presses.start()
         with contextlib.suppress(KeyboardInterrupt):
             comparison.finish_windows(0.0)
-        sys.settrace(None)
+        presses.stop()
         comparison.finish_windows(0.0)
         assert delivered == [0]
         if presses.num_places < place:
