@@ -87,7 +87,7 @@ test("a change has a colour from 5 % on, in both directions", () => {
 
 test("where no finding is known it says why, and where there is none, that", () => {
   expect(formatFinding({ ...UNKNOWN, why_unknown: "too large" })).toBe("too large");
-  expect(formatFinding({ ...UNKNOWN, finding: "" })).toBe("no finding");
+  expect(formatFinding({ ...UNKNOWN, finding: "" })).toBe("none");
   expect(formatFinding({ ...UNKNOWN, finding: "Steps wait" })).toBe("Steps wait");
   expect([0, 2e6].map((saving_ns) => formatSaving({ ...UNKNOWN, saving_ns }))).toEqual(["", "saves 2.00 ms per step"]);
 });

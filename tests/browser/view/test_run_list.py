@@ -87,7 +87,7 @@ def test_unknown_values_are_blank_until_a_background_process_computes_them(analy
     assert re.fullmatch(r"\d+ MiB", known["Memory"])
     wait_for_cell(tab, "after", "Change", "+")
     assert cells(tab, "before")["Change"] == ""
-    assert cells(tab, "before")["Top finding"] == "no finding"
+    assert cells(tab, "before")["Top finding"] == "none"
 
 
 def test_two_selected_runs_open_their_comparison_and_a_third_replaces_the_first(analysed, tab):

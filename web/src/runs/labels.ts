@@ -49,7 +49,7 @@ export function changeClass({ change }: ListedRun): string {
 
 /** The top finding; the reason if it is unknown. */
 export function formatFinding(run: ListedRun): string {
-  return run.finding === null ? run.why_unknown : run.finding || "no finding";
+  return run.finding === null ? run.why_unknown : run.finding || "none";
 }
 
 export function formatSaving({ saving_ns }: ListedRun): string {
