@@ -103,12 +103,12 @@ function columnsOf({ keys, group, select, byKey }: ColumnProps): TableColumn<Lis
       help: "Recorded steps",
     }),
     { ...timeColumn<ListedRun>("Step time", (run) => run.step_ns), show: labels.formatStepTime },
-    {
+    detail({
       title: "Change",
       value: (run) => run.change,
       show: (run) => <Change run={run} />,
       help: "Change of the step time from the previous run of the group with as many ranks on the same devices",
-    },
+    }),
     detail({
       title: "Trend",
       value: () => null,
@@ -129,7 +129,7 @@ function columnsOf({ keys, group, select, byKey }: ColumnProps): TableColumn<Lis
       show: (run) => <span title={labels.describePeakMemory(run)}>{labels.formatPeakMemory(run)}</span>,
       help: "Peak memory allocated on one device; on the host without a device",
     }),
-    detail({ title: "Report", value: () => null, show: (run) => <ReportLink run={run} /> }),
+    { title: "Report", value: () => null, show: (run) => <ReportLink run={run} />, width: "short" },
   ];
 }
 
