@@ -44,7 +44,7 @@ export function useShownColumns<Shown extends Column>(columns: Shown[], sortedBy
   return { shown: areAllShown ? columns : fitting, button, scroller };
 }
 
-/** The number of details, from the last one, whose width is too much. The last headings are those of the columns. */
+/** Return the number of details to hide, counted from the last one, so that the table fits. The last headings belong to columns. */
 function countTooMany<Shown>(scroller: HTMLElement, columns: Shown[], details: Shown[]): number {
   const headings = [...scroller.querySelectorAll<HTMLElement>("thead th")].slice(-columns.length);
   let excess = scroller.scrollWidth - scroller.clientWidth;
