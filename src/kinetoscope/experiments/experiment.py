@@ -37,7 +37,14 @@ LIMIT_RATIO, MIN_LIMIT_S = 5, 60.0
 MAX_STEPS_S = 30.0
 """Time of the measured steps of one start: slower programs take fewer of them."""
 
+MAX_UNMODIFIED_RATIO = 3.0
+"""If starts of the unmodified program differ by more, no change of a variant can be measured: docs/comparing.md has
+this factor of a machine with two other busy processes."""
+
 _NO_PAIRS = "There was no time to try pairs of variants."
+_MIN_MINUTES_S = 90.0
+"""Longer times are shown in minutes."""
+
 _MIN_ROUNDS = 2
 """With fewer rounds a variant has no interval."""
 
@@ -48,6 +55,10 @@ class TrialFailedError(KinetoscopeError):
 
 class _TimeOverError(Exception):
     """There is no time for another start."""
+
+
+class _UnsteadyError(Exception):
+    """Starts of the unmodified command differ too much to measure any change; the text is a note of the result."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,9 @@ class ExperimentRun:
         except _TimeOverError:
             self._is_complete = False
             self._notes.append("The time was over: pass a larger --max-minutes.")
+        except _UnsteadyError as error:
+            self._is_complete = False
+            self._notes.append(str(error))
         except OSError as error:
             if not self._rows:
                 raise
@@ -165,7 +179,8 @@ class ExperimentRun:
         time_of_step = (
             f"{format_ms(_compute_typical_ns(result))} ms/step" if result.ranks else f"failed: {result.reason}"
         )
-        self._report(f"start {self._num_starts}: {label}: {time_of_step} ({result.duration_s:.0f} s)")
+        left = self._describe_time_left()
+        self._report(f"start {self._num_starts}: {label}: {time_of_step} ({result.duration_s:.0f} s; {left})")
         if result.recording is not None and self._find_requests is not None:
             self._requests = self._find_requests(result.recording)
         delete_start(folder, keeps_log=not result.ranks)
@@ -178,6 +193,15 @@ class ExperimentRun:
 
     def _compute_left_s(self) -> float:
         return self._started + self._options.max_s - time.monotonic()
+
+    def _describe_time_left(self) -> str:
+        """Return the time of the planned starts, and the limit: pairs, and variants that vary, need more starts."""
+        max_s = max(0.0, self._compute_left_s())
+        num_left = self._options.num_starts(len(self._rows)) - self._num_starts if self._rows else 0
+        if num_left <= 0:
+            return f"at most {_format_minutes(max_s)} left"
+        times = [_format_minutes(min(max_s, num_left * fmean(self._durations))), _format_minutes(max_s)]
+        return f"{' to '.join(dict.fromkeys(times))} left"
 
     # -- phases --
 
@@ -225,6 +249,7 @@ class ExperimentRun:
             self._require_time(1)
             if row is None:
                 unmodified.append(self._measure_unmodified())
+                self._require_steady(unmodified)
             elif (step_ns := self._measure_row(row)) is not None:
                 by_row.append((row, step_ns))
         self._unmodified.append((unmodified[0], unmodified[1]))
@@ -238,6 +263,19 @@ class ExperimentRun:
             raise _TimeOverError
         self._peaks.append(self._find_peak(result))
         return _compute_typical_ns(result)
+
+    def _require_steady(self, of_round: Sequence[float]) -> None:
+        """Raise `_UnsteadyError` if the starts of the unmodified command so far differ too much."""
+        times_ns = [*(step_ns for pair in self._unmodified for step_ns in pair), *of_round]
+        fastest_ns, slowest_ns = min(times_ns), max(times_ns)
+        if slowest_ns > MAX_UNMODIFIED_RATIO * fastest_ns:
+            if len(of_round) == 2:  # the noise of the rows measured so far contains it
+                self._unmodified.append((of_round[0], of_round[1]))
+            raise _UnsteadyError(
+                f"Stopped early: starts of the unmodified program took {format_ms(fastest_ns)} to "
+                f"{format_ms(slowest_ns)} ms/step, so that no fix can be measured on this machine now. End other "
+                "programs on it, or use an idle machine, and try again."
+            )
 
     def _measure_row(self, row: _Row) -> float | None:
         """Return the step of a start; None for a variant that failed or changed nothing."""
@@ -374,6 +412,10 @@ class ExperimentRun:
 def _compute_typical_ns(result: StartResult) -> float:
     """Return the typical step of the slowest rank."""
     return max(compute_typical_step_ns(rank.step_times_ns) for rank in result.ranks)
+
+
+def _format_minutes(time_s: float) -> str:
+    return f"{time_s:.0f} s" if time_s < _MIN_MINUTES_S else f"{time_s / 60:.0f} min"
 
 
 def _describe_failure(result: StartResult) -> str:

@@ -21,6 +21,7 @@ class Machine:
         self.ratios, self.sigma, self.duration_s = ratios, sigma, duration_s
         self.random = random.Random(5)
         self.failing = {}
+        self.slow = {}
         self.starts = []
         self.num_starts_until_full = 1000
         self.now_s = 0.0
@@ -38,6 +39,7 @@ class Machine:
         step_ns = 1e7 * self.random.lognormvariate(0, self.sigma)
         for name in names:
             step_ns *= self.ratios[name]
+        step_ns *= self.slow.get(len(self.starts), 1.0)
         rank = RankResult(
             rank=0,
             world_size=1,
@@ -100,6 +102,33 @@ def test_pairs_are_tried_on_a_noisy_machine_before_the_time_is_spent_on_narrow_i
     assert [verdict for label, verdict in verdicts(experiment).items() if "+" in label] == ["faster"]
     assert experiment.num_rounds > 3 + 3
     assert 50 < experiment.duration_s <= 60
+
+
+def test_each_line_has_the_time_that_is_left_at_least_and_at_most(run):
+    _, lines = run(Machine({"one": 1.0}, duration_s=30.0), max_s=600)
+    assert lines[0] == "start 1: unmodified, not counted: 10.0 ms/step (30 s; at most 10 min left)"
+    # 11 more starts: eight of the three rounds, and three for the results
+    assert lines[1].endswith("(30 s; 6 min to 9 min left)")
+    assert lines[-1].endswith("(30 s; at most 4 min left)")
+
+
+def test_unmodified_starts_that_differ_three_times_end_the_experiment(run):
+    machine = Machine({"one": 0.8})
+    machine.slow = {3: 3.5}
+    experiment, lines = run(machine)
+    assert (experiment.is_complete, len(lines), experiment.num_starts) == (False, 3, 3)
+    assert verdicts(experiment) == {"one": "unsure"}
+    (note,) = experiment.notes
+    assert note.startswith("Stopped early: starts of the unmodified program took 9.98 to 35.0 ms/step, so that no fix")
+    assert "use an idle machine" in note
+
+
+def test_starts_that_differ_twice_are_measured(run):
+    machine = Machine({"one": 0.8})
+    machine.slow = {3: 2.0}
+    experiment, _ = run(machine)
+    assert experiment.num_rounds >= 3
+    assert not any("Stopped" in note for note in experiment.notes)
 
 
 def test_results_are_compared_of_what_is_not_slower_in_starts_that_are_not_timed(run):
