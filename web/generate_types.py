@@ -17,7 +17,11 @@ from kinetoscope.pages.page_data import Column, PageData
 from kinetoscope.pages.run_list import ListData
 
 _NAMED: dict[str, type] = {"RunReport": RunReport, "Comparison": Comparison}
-_LEFT_OUT = {"RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES}, "Finding": {"fix"}}
+_LEFT_OUT = {
+    "RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES},
+    "Comparison": {"why_unsure"},
+    "Finding": {"fix"},
+}
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "unknown"}
 
 

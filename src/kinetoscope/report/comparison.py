@@ -34,7 +34,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         *describe_inconclusive(comparison),
         *(describe_worse(comparison) if comparison.step else []),
         *describe_endings(comparison),
-        *comparison.notes,
+        *(note for note in comparison.notes if note != comparison.why_unsure),
     ]
 
 
@@ -109,12 +109,15 @@ def describe_inconclusive(comparison: Comparison) -> Iterable[str]:
     """Yield a sentence on how to get a conclusive result, if this one is not."""
     if comparison.step is None or comparison.step.verdict != "unsure":
         return
-    if comparison.more_steps is not None:
-        yield f"About {format_count(comparison.more_steps, 'more step')} of each run would decide."
+    if comparison.why_unsure:
+        yield comparison.why_unsure
+    elif comparison.more_steps is not None:
+        more = format_count(comparison.more_steps, "more step")
+        yield f"A verdict needs about {more} of each run."
     else:
         yield (
-            "More steps would not decide: what did not change differs as much between these recordings. Record both "
-            "again, one right after the other, on a machine that does nothing else."
+            "Longer runs would not help: unchanged operators differ as much between these two recordings. Record both "
+            "again, one right after the other, on an idle machine."
         )
 
 

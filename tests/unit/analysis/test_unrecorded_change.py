@@ -9,6 +9,7 @@ import pytest
 
 from kinetoscope.analysis.compare.all_steps_change import MIN_STEPS, compare_steps
 from kinetoscope.analysis.compare.compare import compare_reports
+from kinetoscope.report.comparison import describe_comparison
 from trainsim import Fault, Settings
 from trainsim.analyses import measured
 
@@ -135,6 +136,27 @@ def test_a_comparison_rests_on_unrecorded_steps_where_both_runs_have_them():
     assert "from the mean of each 12 or more" in note
     assert "The means of all of them are 62.5 ms and 5.50 ms." in note
     assert "fastest" not in note
+
+
+def test_runs_with_nearly_all_steps_recorded_name_the_remedy():
+    """As with ``-n 80`` of 100 steps."""
+    about: Any = {"num_steps": 100, "num_recorded": 80, "unrecorded_ns": None}
+    before, after = (
+        replace(one, run=one.run | {"all_steps": about}, unrecorded_ns=[5.0 * MS] * 9, usual_ns=[5.0 * MS] * 89)
+        for one in (measured(Settings(num_ranks=1, num_steps=5, seed=seed))[1] for seed in (0, 1))
+    )
+    comparison = compare_reports(before, after)
+    assert comparison.step.verdict == "unsure"
+    sentence = (
+        "A verdict needs 12 unrecorded steps of each run, after the first ten: before 9 (80 of 100 steps were "
+        "recorded), after 9 (80 of 100 steps were recorded). Record fewer steps (kinetoscope run -n 10), or run longer."
+    )
+    assert describe_comparison(comparison)[1] == sentence
+    assert describe_comparison(comparison).count(sentence) == 1
+    assert comparison.to_dict()["notes"][0] == sentence
+    assert "why_unsure" not in comparison.to_dict()
+    known = replace(after, unrecorded_ns=[5.0 * MS] * 9, usual_ns=())
+    assert compare_reports(replace(before, usual_ns=()), known).why_unsure == "", "a part of the run was selected"
 
 
 @pytest.mark.parametrize("has_device", [True, False])

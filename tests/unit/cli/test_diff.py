@@ -59,7 +59,7 @@ def test_inconclusive_step_is_exit_code_3_with_the_number_of_steps_needed(tmp_pa
     assert diff(tmp_path / "short", tmp_path / "other") == 3
     output = " ".join(capsys.readouterr().out.split())
     assert output.startswith("Inconclusive: ")
-    assert "About 3 more steps of each run would decide." in output
+    assert "A verdict needs about 3 more steps of each run." in output
     assert "5 of the 8 steps that an interval needs" in output
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
+from kinetoscope.analysis.run_report import RunReport
+
 MIN_STEPS = 12
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
@@ -120,6 +122,21 @@ def compare_with_recorded(
     if change is None or change.is_of_means or change.verdict != ("slower" if lacks_before else "faster"):
         return None
     return change._replace(has_recorded=(lacks_before, lacks_after))
+
+
+def explain_few_unrecorded(before: RunReport, after: RunReport) -> str:
+    """Return a sentence on runs with nearly all steps recorded, and too few others; "" if there are enough."""
+    few = [
+        f"{when} {len(report.unrecorded_ns)} ({about['num_recorded']:,} of {about['num_steps']:,} steps were recorded)"
+        for when, report in (("before", before), ("after", after))
+        if report.usual_ns and len(report.unrecorded_ns) < MIN_STEPS and (about := report.run["all_steps"]) is not None
+    ]
+    if not few:
+        return ""
+    return (
+        f"A verdict needs {MIN_STEPS} unrecorded steps of each run, after the first ten: {', '.join(few)}. Record "
+        "fewer steps (kinetoscope run -n 10), or run longer."
+    )
 
 
 def _sign(shift: Shift) -> str | None:

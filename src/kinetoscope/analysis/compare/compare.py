@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from kinetoscope.analysis.analyze import RunReport, analyze_sources
-from kinetoscope.analysis.compare.all_steps_change import StepChange, compare_with_recorded
+from kinetoscope.analysis.compare.all_steps_change import StepChange, compare_with_recorded, explain_few_unrecorded
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.compare.confidence_intervals import Calls, Change, Intervals, estimate_noise
 from kinetoscope.analysis.compare.module_blocks import Series, find_blocks, fold
@@ -182,13 +182,16 @@ def compare_reports(
                 *_build_module_notes(before, after),
                 *_build_all_steps_notes(runs.all_steps),
             ]
+    is_unsure = any(row.is_typical_step and row.verdict == "unsure" for row in rows)
+    why_unsure = explain_few_unrecorded(before, after) if is_unsure else ""
     return Comparison(
         before=before.run,
         after=after.run,
         threshold=threshold,
         rows=rows,
         more_steps=more_steps,
-        notes=about,
+        notes=[*([why_unsure] if why_unsure else []), *about],
+        why_unsure=why_unsure,
         fixed_findings=_find_unshared_findings(before, after),
         new_findings=_find_unshared_findings(after, before),
     )

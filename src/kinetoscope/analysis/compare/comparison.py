@@ -86,6 +86,8 @@ class Comparison(PlainData, NotebookRepr):
     """Findings of ``before``, above low confidence, whose id ``after`` has not; most urgent first."""
     new_findings: list[Finding] = field(default_factory=list)
     """The same of ``after``. Both are empty where faults were not looked for in one of the runs."""
+    why_unsure: str = field(default="", repr=False)
+    """The note on runs with too few unrecorded steps for a verdict; "" elsewhere. It is no key of the JSON."""
 
     def __repr__(self) -> str:
         before, after = format_run_name(self.before), format_run_name(self.after)
@@ -118,7 +120,8 @@ class Comparison(PlainData, NotebookRepr):
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
         findings = {name: [found.to_dict() for found in getattr(self, name)] for name in _FINDINGS}
-        return {"schema": SCHEMA, **super().to_dict(), **findings}
+        fields = {name: value for name, value in super().to_dict().items() if name != "why_unsure"}
+        return {"schema": SCHEMA, **fields, **findings}
 
     def to_json(self) -> str:
         """Return the comparison as JSON, as ``kinetoscope diff A B --json`` prints it."""

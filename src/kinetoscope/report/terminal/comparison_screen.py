@@ -64,8 +64,8 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
         if findings:
             parts += ["", Text(f"{title}: {format_count(len(findings), 'finding')}", style="bold")]
             parts += _render_findings(findings, with_fix=title == "New")
-    if comparison.notes:
-        parts += ["", *(Text(sanitize_sentence(note), style="dim") for note in comparison.notes)]
+    if notes := [note for note in comparison.notes if note != comparison.why_unsure]:
+        parts += ["", *(Text(sanitize_sentence(note), style="dim") for note in notes)]
     return Group(*parts)
 
 
