@@ -24,5 +24,6 @@ def test_a_script_is_recorded_read_and_compared_with_the_commands_of_the_page(tm
     assert "runs/first" in recorded
     assert "Input-bound: the loop waits" in summary
     assert (tmp_path / "runs" / "first" / "report.html").exists()
-    assert explained.startswith("input_bound")
+    assert explained.startswith("Input-bound: the loop waits")
+    assert "\ninput_bound: The loop waits" in explained
     assert re.search(r"^(Faster|Slower|Inconclusive|No significant change)", comparison, re.M)

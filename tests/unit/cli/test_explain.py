@@ -58,6 +58,57 @@ def test_a_mistyped_kind_is_answered_with_the_nearest_one(capsys):
     assert "Did you mean straggler?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("contention", "processor_contention"),
+        ("launch-bound", "host_bound"),
+        ("leak", "memory_growth"),
+        ("straggler-rank3", "straggler"),
+        ("hot_line-9f3c", "hot_line"),
+    ],
+)
+def test_part_of_a_name_or_an_id_is_answered_with_its_kind(word, kind, capsys):
+    assert main(["explain", word]) == 0
+    assert capsys.readouterr().out.startswith(f"{kind}: ")
+
+
+def test_part_of_several_names_is_answered_with_these(capsys):
+    assert main(["explain", "memory"]) == 2
+    assert "'memory' is part of several kinds of findings: memory_growth, memory_limit." in capsys.readouterr().err
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Write a run whose only finding is input_bound, below ./runs."""
+    pytest.importorskip("polars")
+    from trainsim import Fault, Settings, simulate
+
+    fault = Fault(kind="slow_loader", cost_ns=6_000_000)
+    simulate(Settings(num_ranks=1, num_steps=8, faults=(fault,))).write(tmp_path / "runs" / "slow" / "traces")
+    monkeypatch.chdir(tmp_path)
+    return "runs/slow"
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_number_is_that_of_a_finding_of_the_named_or_newest_run(run, is_named, capsys):
+    assert main(["explain", "1", *(["--run", run] if is_named else [])]) == 0
+    title, _, explanation, *_ = capsys.readouterr().out.splitlines()
+    assert title.startswith("Input-bound: the loop waits ")
+    assert explanation.startswith("input_bound: ")
+
+
+def test_a_number_beyond_the_last_finding_is_answered_with_their_number(run, capsys):
+    assert main(["explain", "7"]) == 2
+    assert "There is no finding 7: runs/slow has " in capsys.readouterr().err
+
+
+def test_a_number_without_any_run_is_answered_with_what_to_pass(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "1"]) == 2
+    assert "No run in ./runs. Pass the path of a run" in capsys.readouterr().err
+
+
 def test_a_word_that_is_near_no_kind_is_answered_with_all_kinds(capsys):
     assert main(["explain", "xyz"]) == 2
     error = capsys.readouterr().err
