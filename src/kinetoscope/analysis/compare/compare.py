@@ -32,6 +32,7 @@ from kinetoscope.analysis.compare.series import (
 from kinetoscope.analysis.compare.typical_values import Estimate, estimate
 from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.recording_options import RECORD_TEN_STEPS
 from kinetoscope.analysis.labels import differing_folders
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.core.text.wording import format_ms, format_ranks, sanitize
@@ -58,6 +59,7 @@ _KINDS = {
 }
 """Kinds of rows, likely causes first."""
 
+_RECORD_MORE = RECORD_TEN_STEPS.replace("`", "")
 _WAITS = ("data_wait", "sync", "communication_wait", "device_idle")
 _STATES = {"slower": 1, "faster": 1, "new": 1, "gone": 1, "unsure": 2, "same": 2}
 
@@ -456,10 +458,7 @@ def _build_step_notes(before: RunReport, after: RunReport) -> list[str]:
                 "pass it with --step."
             )
         elif num_steps < MIN_STEPS:
-            notes.append(
-                f"{when}: {num_steps} of the {MIN_STEPS} steps that an interval needs. Record more, with "
-                "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
-            )
+            notes.append(f"{when}: {num_steps} of the {MIN_STEPS} steps that an interval needs. {_RECORD_MORE}")
     sizes = [report.run["world_size"] for report in (before, after)]
     if None not in sizes and sizes[0] != sizes[1]:
         notes.append(f"Before had {sizes[0]} ranks in all, after {sizes[1]}.")

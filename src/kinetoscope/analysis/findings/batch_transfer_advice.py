@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.recording_options import LINE_ADVICE
 
 MIN_TRANSFER_COSTS = 3
 """A batch that is built in less than so many times the cost of sending it is cheap: workers gain less than 70 %."""
@@ -34,9 +35,10 @@ def remove_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Fi
         return finding
     evidence["median_batch_ns"] = batch_ns = min(1.0, fetch_ratio) * batch_ns
     evidence.pop("reachable_saving_ns", None)  # of workers, which are no longer advised
+    on_line = f" {LINE_ADVICE}" if LINE_ADVICE in finding.advice else ""
     return replace(
         finding,
-        advice=before + describe_cheap_batches(batch_ns, sending_ns),
+        advice=before + describe_cheap_batches(batch_ns, sending_ns) + on_line,
         evidence=tuple(evidence.items()),
         confidence="medium" if finding.confidence == "high" else finding.confidence,
     )

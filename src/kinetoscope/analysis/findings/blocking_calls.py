@@ -60,7 +60,8 @@ _WAITS = {
     "system call": WaitReason("in a system call", f"System calls can wait for the kernel: {_IN_BACKGROUND}"),
 }
 _UNKNOWN_WAIT = WaitReason(
-    "for an unknown reason", "Record the reason: `StackSampler()` does so on Linux with the native extension."
+    "for an unknown reason",
+    "Record the reason: `kinetoscope run --diagnose` (`diagnose=True` in Python) does so on Linux.",
 )
 _SAVE = WaitReason(
     "saving a checkpoint",

@@ -8,6 +8,7 @@ from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HI
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.recording_options import LINE_ADVICE
 from kinetoscope.analysis.findings.titles import Title, add_detail
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.steps.periods import find_period, format_period
@@ -45,6 +46,8 @@ class Diagnosis:
     """The effect of run-queue delay on its time."""
     may_wait_for_core: bool = False
     """True if the loop may have waited for a core in this time, and only seems to run."""
+    is_at_line: bool = False
+    """True if samples of stacks name its line of code."""
 
 
 def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
@@ -62,13 +65,14 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
     if sum(delay.share_of_step(found.delay, ns) for ns in (worth_ns, saving.loader_limited_ns)) < min_share:
         return None
     on_delay = delay.estimate_advice if found.may_wait_for_core else ""
+    has_no_line = found.is_at_line and not found.where.lines and not evidence.cpu.is_sampled
     cost_ns = max(cost_ns, saving.ns or 0)
     worth_ns = cost_ns if saving.ns is None else saving.ns
     period = _period(found, evidence)
     return build_finding(
         kind,
         add_detail(found.title(cost_ns), f", {every}" if (every := format_period(period)) else ""),
-        found.advice + saving.advice + on_delay,
+        found.advice + saving.advice + on_delay + (f" {LINE_ADVICE}" if has_no_line else ""),
         confidence=evidence.confidence.of_time(
             worth_ns,
             found.high_share,

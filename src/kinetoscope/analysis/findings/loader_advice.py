@@ -213,7 +213,7 @@ class _Loop:
         if self.cores is None:
             if is_short:
                 return "This helps if cores are idle; the recording is too short to show it: record for 2 s or more."
-            return "This helps if cores are idle: record with `system=True` to see it."
+            return "This helps if cores are idle: a recording with `kinetoscope run`, or `system=True`, shows it."
         if self.cores.num_free is None:
             return f"The machine's cores were only {self._busy_percent:.0f} % busy."
         return f"{self.cores.num_free:.1f} of {self.cores.num} cores were idle."

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.recording_options import DIAGNOSE, RECORD_TEN_STEPS
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS
 from kinetoscope.analysis.windows.window import MIN_STEPS
@@ -22,7 +23,7 @@ def build_loader_notes(graph: ReplayGraph | None, findings: Sequence[Finding]) -
         return []
     return [
         "Savings hold only if the DataLoader keeps up with a faster loop: its batches were in time, and the time of "
-        "its workers was not recorded. Pass `diagnose=True` to record it."
+        f"its workers was not recorded. Record it with {DIAGNOSE}."
     ]
 
 
@@ -34,9 +35,9 @@ def build_step_notes(num_steps: int) -> list[str]:
         only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
         return [
             f"{only} recorded: the step time is uncertain, and faults of every few steps cannot be found. "
-            "Record 10: `schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)`."
+            f"{RECORD_TEN_STEPS}"
         ]
     return [
         f"Only {num_steps} steps were recorded: too few to find growth, or faults of every few steps. "
-        "Record 10: `schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)`."
+        f"{RECORD_TEN_STEPS}"
     ]

@@ -9,6 +9,7 @@ import polars as pl
 from kinetoscope.analysis.findings.evidence.locations import locate, split_samples
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Where
+from kinetoscope.analysis.findings.recording_options import DIAGNOSE, LINE_ADVICE
 from kinetoscope.analysis.findings.straggler_groups import are_late_in_same_steps
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
@@ -31,7 +32,7 @@ ADVICE_ON_CAUSES = {
     "processor": "Reserve cores for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
     "threads (`OMP_NUM_THREADS`) than cores. The loop was ready, but waited longer for a CPU than on other ranks: "
     "check `top` for other processes on the host.",
-    "unknown": "Record with `diagnose=True` to see what the loop does in this time: the cause was not recorded.",
+    "unknown": f"Record what the loop does in this time with {DIAGNOSE}: the cause was not recorded.",
 }
 _CAUSES = {
     "data": " (slow DataLoader)",
@@ -126,8 +127,14 @@ def _hosts(evidence: Evidence, ranks: Sequence[int]) -> list[str]:
     return sorted(host for host in hosts if host is not None)
 
 
-def advise_on_stragglers(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
-    """Return the advice on stragglers, by their causes."""
+def advise_on_stragglers(evidence: Evidence, rows: Sequence[StragglerRow], *, has_line: bool) -> str:
+    """Return the advice on stragglers, by their causes; ``has_line`` is whether a line of code is known."""
+    is_at_line = any(row.cause in ("data", "host") for row in rows)
+    on_line = f" {LINE_ADVICE}" if is_at_line and not has_line and not evidence.cpu.is_sampled else ""
+    return _advise_on_causes(evidence, rows) + on_line
+
+
+def _advise_on_causes(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
     if len(rows) == 1:
         return ADVICE_ON_CAUSES[common_cause(rows)]
     if len(causes := dict.fromkeys(row.cause for row in rows)) > 1:

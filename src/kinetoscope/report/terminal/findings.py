@@ -13,6 +13,7 @@ from rich.text import Text
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
+from kinetoscope.analysis.findings.recording_options import DIAGNOSE, LINE_ADVICE
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.paths.short_paths import short_path
@@ -63,6 +64,9 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
     if not with_details:
         if triable := [n for n, finding in enumerate(shown, start=1) if finding.kind in KINDS_WITH_VARIANTS]:
             yield Text(f"Measure a fix: {format_try_command(str(triable[0]), folder)}", style="dim")
+        if without_line := [f"{n}" for n, one in enumerate(shown, start=1) if LINE_ADVICE in one.advice]:
+            plural = "s" if len(without_line) > 1 else ""
+            yield render_prose(f"Line of code of finding{plural} {', '.join(without_line)}: record with {DIAGNOSE}.")
         kind = report.findings[0].kind
         yield Text(f"Evidence: --details. Explanation and fixes: kinetoscope explain {kind}", style="dim")
 

@@ -3,11 +3,15 @@
 import json
 import os
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.findings import recording_options
+from kinetoscope.analysis.findings.recording_options import LINE_ADVICE
 from kinetoscope.analysis.findings.rule import load_rules
 from trainsim import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate, stories
 from trainsim.analyses import add_core_load, analyze_cached, write_changed
@@ -167,7 +171,7 @@ def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_rec
     fault = Fault(kind="gc", cost_ns=9_000_000, every=3)
     report = report_on(Settings(num_ranks=1, num_steps=6, faults=(fault,)))
     assert "every_n_steps" not in dict(finding(report, "garbage_collection").evidence)
-    assert "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)" in report.run["notes"][0]
+    assert "Record 10: `kinetoscope run -n 10`, or in Python `schedule=kinetoscope." in report.run["notes"][0]
 
 
 def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
@@ -183,7 +187,8 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
     assert "only 30 % busy" in advice[30]
     assert "more workers would help only if they mostly wait, which this recording does not show" in advice[97]
     assert (
-        "This helps if cores are idle: record with `system=True`" in finding(report_on(settings), "input_bound").advice
+        "This helps if cores are idle: a recording with `kinetoscope run`, or `system=True`, shows it."
+        in finding(report_on(settings), "input_bound").advice
     )
 
 
@@ -230,8 +235,29 @@ def test_few_long_pauses_are_not_attributed_to_python_of_model_or_optimizer():
 
     assert "fused=True" in advice(300_000, 1)
     assert "fused=True" not in advice(9_000_000, 3)
-    assert "in which the loop calls no operator: it runs Python code, reads or writes files" in advice(9_000_000, 3)
-    assert "Pass `diagnose=True` to record the lines" in advice(9_000_000, 3)
+    assert "in which the loop calls no operator: it runs Python code, reads or writes files, or waits." in advice(9_000_000, 3)
+
+
+@pytest.mark.parametrize(("kind", "fault"), [("python_overhead", "slow_python"), ("input_bound", "slow_loader")])
+def test_a_finding_without_a_line_names_the_option_that_records_it(kind, fault):
+    faults = (Fault(kind=fault, cost_ns=9_000_000),)
+    settings = Settings(num_ranks=1, num_steps=9, num_workers=0, has_device=False, faults=faults)
+    found = finding(report_on(settings), kind)
+    assert found.where.lines == ()
+    assert found.advice.endswith(LINE_ADVICE)
+    assert "`kinetoscope run --diagnose` (`diagnose=True` in Python)" in LINE_ADVICE
+
+
+def test_a_finding_with_a_line_names_no_option():
+    found = finding(report_on(replace(stories.VALUES_READ_ONE_BY_ONE, has_stacks=True)), "synchronisation")
+    assert "--diagnose" not in found.advice
+
+
+def test_advice_that_names_an_argument_of_python_names_the_option_of_the_command_line_too():
+    folder = Path(recording_options.__file__).parent
+    for path in folder.rglob("*.py"):
+        for text in re.findall(r"[^\n]*`(?:diagnose=True|StackSampler\(\))`[^\n]*", path.read_text(encoding="utf-8")):
+            assert "kinetoscope run --diagnose" in text, (path.name, text)
 
 
 def test_descheduled_process_gets_no_python_overhead(tmp_path):

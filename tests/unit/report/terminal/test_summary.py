@@ -13,7 +13,7 @@ from kinetoscope.core.text.wording import format_ms
 from kinetoscope.report.descriptions import describe_fix
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
-from trainsim import Settings, simulate, stories
+from trainsim import Fault, Settings, simulate, stories
 
 
 def analyse(settings, folder):
@@ -193,6 +193,13 @@ def test_small_parts_of_a_step_are_one_entry_unless_details_are_wanted(report):
     assert "GC pauses" not in few
     assert "GC pauses" in all_parts
     assert not re.search("[█▓▒░] other ", all_parts)
+
+
+def test_findings_without_a_line_are_named_with_the_option_that_records_it(tmp_path):
+    faults = (Fault(kind="slow_python", cost_ns=9_000_000),)
+    lines = screen(analyse(Settings(num_ranks=1, num_steps=9, has_device=False, faults=faults), tmp_path))
+    option = "kinetoscope run --diagnose (diagnose=True in Python)"
+    assert f"Line of code of finding 1: record with {option}." in lines
 
 
 def test_a_run_without_a_fault_reports_no_finding(tmp_path):

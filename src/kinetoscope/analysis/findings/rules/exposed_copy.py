@@ -47,4 +47,5 @@ def find_exposed_copy(evidence: Evidence) -> Iterator[Diagnosis]:
         evidence={"copy_ns": copy_ns, "pageable_ns": pageable_ns / max(1, len(evidence.rows.steps))},
         stalls="copy",
         is_on_gpu=True,
+        is_at_line=True,
     )

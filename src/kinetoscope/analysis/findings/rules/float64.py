@@ -51,6 +51,7 @@ def _diagnose_on_cpu(evidence: Evidence, advice: str, detail: str) -> Diagnosis:
         high_share=OVERHEAD_HIGH_SHARE,
         stalls="double",
         is_on_gpu=True,
+        is_at_line=True,
     )
 
 

@@ -43,6 +43,7 @@ def find_garbage_collection(evidence: Evidence) -> Iterator[Diagnosis]:
         },
         stalls="gc",
         delay=DelayEffect.CONTAINED,
+        is_at_line=True,
     )
 
 

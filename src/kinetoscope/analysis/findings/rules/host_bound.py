@@ -81,4 +81,5 @@ def _diagnose_operators(evidence: Evidence, part: str) -> Diagnosis:
         columns=_COLUMNS,
         delay=DelayEffect.CONTAINED,
         may_wait_for_core=True,
+        is_at_line=True,
     )

@@ -9,7 +9,7 @@ from kinetoscope.core.text.wording import format_ms
 
 _ADVICE = (
     "Check `nvidia-smi` for other processes on the GPU. To record waits between streams, pass "
-    "`experimental_config=torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)`."
+    "`experimental_config=torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)` to `kinetoscope.profile()`."
 )
 _ADVICE_ON_GRAPHS = (
     "Check the timeline before these gaps: a CUDA graph is launched as a whole, and its kernels wait inside it for "

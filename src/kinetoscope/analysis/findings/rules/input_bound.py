@@ -49,6 +49,7 @@ def find_input_bound(evidence: Evidence) -> Iterator[Diagnosis]:
         stalls="data",
         is_in_step_time=True,
         delay=DelayEffect.CONTAINED,
+        is_at_line=True,
     )
 
 

@@ -17,8 +17,8 @@ def find_profiler_cost(evidence: Evidence) -> Iterator[Diagnosis]:
     recurring = stalls.recurring
     yield Diagnosis(
         title=lambda cost_ns: f"Profiler overhead: {format_ms(cost_ns)} ms/step of this recording",
-        advice="Switch off what you do not need: `with_stack=False, record_shapes=False, profile_memory=False`. The "
-        "other findings leave this time out.",
+        advice="Record less: leave out `--diagnose` and `--modules`, or in Python pass `with_stack=False, "
+        "record_shapes=False, profile_memory=False`. The other findings leave this time out.",
         cost_ns=recurring.total_ns,
         fix=Fix(Change(frozenset(["profiler"]))),
         where=recurring.where(with_steps=True),

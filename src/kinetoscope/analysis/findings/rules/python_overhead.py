@@ -34,7 +34,6 @@ _RUNS_OR_WAITS = "runs Python code, reads or writes files, or waits"
 _WAITS = "waits, for example for a lock, a file, the network or another process"
 _ADVICE_ON_LOOPS = "Replace loops over elements, if there are any, with tensor operators. "
 _ADVICE_ON_LONG_PAUSES = "Do this work every n-th step, or ahead of the step in a background thread or process."
-_WITHOUT_LINES = "Pass `diagnose=True` to record the lines, and what the loop waits for there. "
 
 
 @rule("python_overhead")
@@ -72,6 +71,7 @@ def find_python_overhead(evidence: Evidence) -> Iterator[Diagnosis]:
         stalls="python",
         delay=DelayEffect.EXCLUDED,
         may_wait_for_core=True,
+        is_at_line=True,
     )
 
 
@@ -101,4 +101,4 @@ def _advise(evidence: Evidence, *, is_idle: bool) -> str:
         activity=_WAITS if is_idle else _RUNS if cpu.delay.is_recorded else _RUNS_OR_WAITS,
     )
     on_loops = "" if is_idle else _ADVICE_ON_LOOPS
-    return f"{on_loops}{_ADVICE_ON_LONG_PAUSES} {on_pauses}{'' if cpu.is_sampled else _WITHOUT_LINES}".rstrip()
+    return f"{on_loops}{_ADVICE_ON_LONG_PAUSES} {on_pauses}".rstrip()

@@ -108,6 +108,7 @@ def _diagnose_operators(evidence: Evidence) -> Iterator[Diagnosis]:
         stalls="small",
         is_on_gpu=True,
         delay=DelayEffect.CONTAINED,
+        is_at_line=True,
     )
 
 

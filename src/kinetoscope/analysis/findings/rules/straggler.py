@@ -78,7 +78,7 @@ def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Finding | No
     return build_finding(
         "straggler",
         build_title(evidence, rows, cost_ns),
-        advise_on_stragglers(evidence, rows)
+        advise_on_stragglers(evidence, rows, has_line=bool(where.lines))
         + saving.advice
         + (evidence.cpu.delay.estimate_advice if may_be_noise else ""),
         confidence=evidence.confidence.of_share(share, is_estimate=bool(phases) or is_noise),

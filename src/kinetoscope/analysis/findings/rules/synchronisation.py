@@ -44,4 +44,5 @@ def find_synchronisation(evidence: Evidence) -> Iterator[Diagnosis]:
         evidence={"sync_ns": stalls.total_ns, "num_calls": stalls.num_calls, "device_wait_ns": idle_ns},
         stalls="sync",
         delay=DelayEffect.CONTAINED,
+        is_at_line=True,
     )
