@@ -35,7 +35,8 @@ _MAX_WORKERS, _MAX_WAITING_WORKERS = 8, 32
 _MIN_USEFUL_SHARE = 0.3
 """Workers that reach less of the saving are not advised."""
 
-_CHEAPER = "decode smaller files, preprocess the dataset once, or move augmentation to the GPU"
+_CHEAPER = "preprocess the dataset once, before training, or do less work per sample"
+_CHEAPER_WITH_GPU = "preprocess the dataset once, before training, or move augmentation to the GPU"
 
 _EPOCH_START_ADVICE = (
     "{} of this time is for the first batch of an epoch, when the workers start. Build the DataLoader once, before the "
@@ -70,6 +71,7 @@ class _Loop:
 
     def __init__(self, evidence: Evidence, loader: LoaderEvidence, saving_ns: float) -> None:
         self.step_ns, self.saving_ns = evidence.step_ns, saving_ns
+        self.cheaper = _CHEAPER if evidence.gpu is None else _CHEAPER_WITH_GPU
         self.num_workers, self.settings = loader.num_workers, loader.settings
         self.waits = loader.waiting_share
         self.is_waiting = self.waits is not None and self.waits >= _MIN_WAITING_SHARE
@@ -191,10 +193,10 @@ class _Loop:
             busy = f"Only {self.cores.num_free:.1f} of {self.cores.num} cores were idle, so more workers would"
         if self.waits is None:
             return (
-                f"Make batches cheaper: {_CHEAPER}. {busy} help only if they mostly wait, which this recording does "
-                "not show."
+                f"Make batches cheaper: {self.cheaper}. {busy} help only if they mostly wait, which this recording "
+                "does not show."
             )
-        return f"Make batches cheaper: {_CHEAPER}. {busy} not help."
+        return f"Make batches cheaper: {self.cheaper}. {busy} not help."
 
     def _advise_on_workers(self, wanted: int | None) -> str:
         keeps = "" if self.settings.get("persistent_workers") is True else ", persistent_workers=True"
@@ -222,7 +224,7 @@ class _Loop:
         if reachable_ns is None or self._is_reached(reachable_ns):
             return ""
         saved = f"{reachable_ns / 1e6:.2f} ms of the {self.saving_ns / 1e6:.2f} ms"
-        return f" This saves about {saved}. To save the rest, make batches cheaper: {_CHEAPER}."
+        return f" This saves about {saved}. To save the rest, make batches cheaper: {self.cheaper}."
 
     @property
     def _busy_percent(self) -> float:

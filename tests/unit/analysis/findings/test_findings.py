@@ -235,7 +235,7 @@ def test_few_long_pauses_are_not_attributed_to_python_of_model_or_optimizer():
 
     assert "fused=True" in advice(300_000, 1)
     assert "fused=True" not in advice(9_000_000, 3)
-    assert "in which the loop calls no operator: it runs Python code, reads or writes files, or waits." in advice(9_000_000, 3)
+    assert "in which the loop calls no operator: it runs Python code, or waits." in advice(9_000_000, 3)
 
 
 @pytest.mark.parametrize(("kind", "fault"), [("python_overhead", "slow_python"), ("input_bound", "slow_loader")])
@@ -258,6 +258,16 @@ def test_advice_that_names_an_argument_of_python_names_the_option_of_the_command
     for path in folder.rglob("*.py"):
         for text in re.findall(r"[^\n]*`(?:diagnose=True|StackSampler\(\))`[^\n]*", path.read_text(encoding="utf-8")):
             assert "kinetoscope run --diagnose" in text, (path.name, text)
+
+
+def test_advice_on_batches_names_a_gpu_only_where_there_is_one(tmp_path):
+    settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=8)
+    for has_device in (True, False):
+        of_run = replace(settings, has_device=has_device)
+        advice = finding(report_after(add_core_load(97), of_run, tmp_path / str(has_device)), "input_bound").advice
+        assert "preprocess the dataset once" in advice
+        assert ("GPU" in advice) == has_device
+        assert "files" not in advice
 
 
 def test_descheduled_process_gets_no_python_overhead(tmp_path):

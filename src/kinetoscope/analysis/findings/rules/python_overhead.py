@@ -29,9 +29,9 @@ _LONG_PAUSES_ADVICE = (
     "{share} of this time is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
     "{activity}. "
 )
-_RUNS = "runs Python code, or reads or writes files"
-_RUNS_OR_WAITS = "runs Python code, reads or writes files, or waits"
-_WAITS = "waits, for example for a lock, a file, the network or another process"
+_RUNS = "runs Python code"
+_RUNS_OR_WAITS = "runs Python code, or waits"
+_WAITS = "waits, for example for a lock or another process"
 _ADVICE_ON_LOOPS = "Replace loops over elements, if there are any, with tensor operators. "
 _ADVICE_ON_LONG_PAUSES = "Do this work every n-th step, or ahead of the step in a background thread or process."
 
