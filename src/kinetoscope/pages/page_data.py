@@ -451,6 +451,7 @@ class TopCalls:
     times_ns: list[float]
     shares: list[float]
     num_calls: list[float]
+    basis: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

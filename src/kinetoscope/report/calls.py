@@ -7,6 +7,7 @@ from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.steps.step_time import ratio_to_recorded_mean, timed_sequences
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.pages.page_data import CallSums, CallTable, TopCalls
 from kinetoscope.report.labels import find_limiting_side
@@ -15,6 +16,8 @@ OPERATORS, KERNELS = "operators", "kernels"
 """Names of the tables of all operators, and of all kernels and copies."""
 
 _NUM_TOP = 5
+_MIN_DIFFERENCE = 0.05
+"""The steps without a step time matter if the mean of all recorded steps differs from it by more than this share."""
 
 _Row = OperatorRow | KernelRow
 
@@ -48,6 +51,24 @@ def find_top_calls(report: RunReport) -> TopCalls | None:
         times_ns=times_ns,
         shares=[time_ns / step_ns for time_ns in times_ns],
         num_calls=[row.num_calls / num_steps for row in rows[:_NUM_TOP]],
+        basis=describe_untimed_steps(report),
+    )
+
+
+def describe_untimed_steps(report: RunReport) -> str:
+    """Return a sentence on recorded steps that calls are counted in, but that the step time leaves out.
+
+    "" where there are none, or where they are like the others.
+    """
+    step_ns = report.run["step_ns"]
+    num_timed = sum(sequence.num_steps for sequence in timed_sequences(report.steps))
+    if not step_ns or num_timed >= len(report.steps):
+        return ""
+    if abs(ratio_to_recorded_mean(report.steps, step_ns) - 1) < _MIN_DIFFERENCE:
+        return ""
+    return (
+        "The step time leaves out the last step of a window, which has no end. Times of operators and kernels include "
+        "it."
     )
 
 

@@ -1,10 +1,22 @@
 """report/calls.py: calls that have something in common, added up."""
 
+from dataclasses import replace
+
 import pytest
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
-from kinetoscope.report.calls import build_call_tables, strip_types, sum_operators_by_name
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.report.calls import (
+    build_call_tables,
+    describe_untimed_steps,
+    find_top_calls,
+    strip_types,
+    sum_operators_by_name,
+)
+from support.report_consistency import screen
+from trainsim import Settings
+from trainsim.analyses import analyze_cached
 
 
 def operator(name, num_calls, total_ns, shapes=None, **others):
@@ -74,3 +86,23 @@ def test_no_calls_have_no_table():
 )
 def test_a_kernel_without_its_types_has_the_name_that_it_has_with_other_types(name, untyped):
     assert strip_types(name) == untyped
+
+
+@pytest.mark.parametrize("last_ms", [10, 200])
+def test_a_last_step_without_an_end_is_named_where_it_is_unlike_the_others(last_ms):
+    report = analyze_cached(Settings(num_ranks=1, has_device=False))[1]
+    rows = [
+        StepRow(
+            rank=0,
+            step=number,
+            begin_ns=number * 11_000_000,
+            duration_ns=(last_ms if number == 9 else 10) * 1_000_000,
+            between_ns=None if number == 9 else 1_000_000,
+        )
+        for number in range(10)
+    ]
+    report = replace(report, steps=rows, run=report.run | {"step_ns": 11e6})
+    sentence = "The step time leaves out the last step of a window, which has no end."
+    assert (sentence in describe_untimed_steps(report)) == (last_ms == 200)
+    assert any(sentence in line for line in screen(report)) == (last_ms == 200)
+    assert find_top_calls(report).basis == describe_untimed_steps(report)

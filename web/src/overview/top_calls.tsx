@@ -35,6 +35,7 @@ export function TopCalls({ calls }: { calls: TopCallsData }) {
           ))}
         </tbody>
       </table>
+      {calls.basis && <p class="quiet">{calls.basis}</p>}
     </section>
   );
 }

@@ -18,7 +18,12 @@ from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.core.text.wording import format_count, format_memory, format_ms, sanitize_sentence, shorten_distinctly
 from kinetoscope.pages.page_data import CallSums
-from kinetoscope.report.calls import count_steps, sum_kernels_by_name, sum_operators_by_name
+from kinetoscope.report.calls import (
+    count_steps,
+    describe_untimed_steps,
+    sum_kernels_by_name,
+    sum_operators_by_name,
+)
 from kinetoscope.report.descriptions import (
     build_headline,
     describe_all_steps,
@@ -118,6 +123,8 @@ def render_summary(report: RunReport, width: int = 100, *, with_details: bool = 
     tables = [_render_operator_table(report, width, is_on_gpu=is_on_gpu), _render_kernel_table(report, width)]
     for table in reversed(tables) if is_on_gpu else tables:
         parts += ["", table] if table is not None else []
+    if any(table is not None for table in tables) and (untimed := describe_untimed_steps(report)):
+        parts += [Text(untimed, style="dim")]
     if report.memory:
         parts += ["", _render_memory_table(report.memory, width)]
     return Group(*parts)
