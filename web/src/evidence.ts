@@ -61,7 +61,7 @@ const LABELS: Record<string, string> = {
   processor_longer_ns: "Extra run-queue delay",
   profiler_ns: "Profiler time",
   python_ns: "Python overhead",
-  reachable_saving_ns: "Saving within reach",
+  reachable_saving_ns: "Saving by more workers",
   running_ns: "CPU time of the loop",
   self_ns: "Self time",
   share_of_device: "GPU memory used",
@@ -81,8 +81,10 @@ const LABELS: Record<string, string> = {
   window_overhead_ns: "Profiler time outside steps",
 };
 
+const REACHABLE = "reachable_saving_ns";
+
 /** Evidence that is shown at zero, too. */
-const SHOWN_AT_ZERO = new Set(["num_workers", "num_free_cores"]);
+const SHOWN_AT_ZERO = new Set(["num_workers", "num_free_cores", REACHABLE]);
 
 /** The evidence to show: without the cost, which is shown before, and without zeros. */
 export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence">): [string, number][] {
@@ -93,6 +95,11 @@ export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence
       !(name.endsWith("_longer_ns") && value <= 0) &&
       (value !== 0 || SHOWN_AT_ZERO.has(name)),
   );
+}
+
+/** "saves", or "saves up to" where the change that the finding advises may save less. */
+export function savesVerb(finding: Pick<Finding, "evidence">): string {
+  return REACHABLE in finding.evidence ? "saves up to" : "saves";
 }
 
 /** The label of a number. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { evidenceName, evidenceOf, evidenceValue } from "../src/evidence";
+import { evidenceName, evidenceOf, evidenceValue, savesVerb } from "../src/evidence";
 import { formatShare } from "../src/format";
 
 test("shares are in percent, with the line that they are of", () => {
@@ -20,6 +20,12 @@ test("CPU use is in percent, by user", () => {
   ]);
   expect(evidenceValue("unknown_share", 0.5)).toBe(formatShare(0.5));
   expect(evidenceName("starved_ns")).toBe("Run-queue delay");
+});
+
+test("a saving is an upper bound where more workers save less", () => {
+  expect(savesVerb({ evidence: { data_wait_ns: 5 } })).toBe("saves");
+  expect(savesVerb({ evidence: { data_wait_ns: 5, reachable_saving_ns: 0 } })).toBe("saves up to");
+  expect(evidenceOf({ cost_ns_per_step: 5, evidence: { reachable_saving_ns: 0 } })).toHaveLength(1);
 });
 
 test("counts and times have their units", () => {

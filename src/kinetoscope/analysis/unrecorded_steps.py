@@ -8,6 +8,20 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
 
+_MIN_DIFFERENCE = 0.01
+"""Steps that differ by a smaller share count as equally long."""
+
+
+def find_unrecorded_step_ns(run: RunFacts) -> float | None:
+    """Return the step time without recording, which shown savings are of; None if unknown, or about the recorded one.
+
+    That step may also be the longer one: other processes may have disturbed it.
+    """
+    unrecorded_ns = run["all_steps"]["unrecorded_ns"] if run["all_steps"] is not None else None
+    if unrecorded_ns is None or not run["step_ns"]:
+        return None
+    return unrecorded_ns if abs(unrecorded_ns / run["step_ns"] - 1) >= _MIN_DIFFERENCE else None
+
 
 def displayed_saving_ns(finding: Finding, run: RunFacts) -> float | None:
     """Return the saving per step that people are shown: of a step that was not recorded, where the pulse has such.

@@ -39,7 +39,7 @@ def print_top_finding(folder: str, report: str | None) -> int:
     run = find_run(run_folder, max_entries=_MAX_ENTRIES)
     found = analyze_into_cache(names, run_folder)
     row = build_row(found, run.content_hash if run is not None else "")
-    _print_json({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
+    _print_json(_describe_top_finding(found, row.finding) if row.finding else None)
     if run is not None:
         write_row(run_folder, row)
     if report is not None:
@@ -47,6 +47,14 @@ def print_top_finding(folder: str, report: str | None) -> int:
         run_facts = {"num_ranks": len(found.run["ranks"]), "world_size": found.run["world_size"]}
         _print_json(run_facts | {"findings": list(_format_findings(found))})
     return 0
+
+
+def _describe_top_finding(found: RunReport, title: str) -> dict[str, str]:
+    """Return the title of the top finding, and its estimated saving as text; "" without one."""
+    from kinetoscope.report.descriptions import describe_saving
+
+    finding = next(finding for finding in found.findings if finding.title == title)
+    return {"title": title, "saving": describe_saving(finding, found.run)}
 
 
 def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:

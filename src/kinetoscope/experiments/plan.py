@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from itertools import combinations
 
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.triable import is_triable
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.experiments import AppliedVariant
 from kinetoscope.variants.facts import Facts
@@ -87,6 +88,7 @@ def suggest_requests(findings: Sequence[Finding], variants: Mapping[str, Variant
     suggested = _merge(
         Request(one, findings=(finding.id,))
         for finding in findings
+        if is_triable(finding)
         for one in find_variants(finding, variants)
         if not one.on_request
     )

@@ -11,7 +11,7 @@ from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
 from kinetoscope.core.paths.atomic_file import remove_partials
 from kinetoscope.core.paths.short_paths import short_path
-from kinetoscope.core.text.wording import find_error_message, format_ms, sanitize_sentence
+from kinetoscope.core.text.wording import find_error_message, sanitize_sentence
 from kinetoscope.recording.messages.end_report import REPORT
 
 MAX_SECONDS = 2.0
@@ -100,6 +100,5 @@ def _report_of(folder: Path) -> Path:
     return (folder.parent if folder.name == "traces" else folder) / REPORT
 
 
-def _sentence(title: str, saving_ns_per_step: int | None) -> str:
-    saving = f"; estimated saving {format_ms(saving_ns_per_step)} ms/step" if saving_ns_per_step else ""
-    return f"Top finding: {sanitize_sentence(title)}{saving}."
+def _sentence(title: str, saving: str) -> str:
+    return f"Top finding: {sanitize_sentence('; '.join(filter(None, [title, saving])))}."

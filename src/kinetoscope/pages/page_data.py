@@ -229,7 +229,8 @@ class Overview:
     ``no_findings`` are the sentences of a run without findings. A device was busy for ``busy_share`` of its windows on
     average, and for ``least_busy_share`` on ``least_busy``. ``peak_rank`` has the most memory. ``costs`` and
     ``savings`` have shares of the step for each finding, ``fixes`` its code, "" without one; ``are_minor`` marks those
-    that are worth one line.
+    that are worth one line. ``saving_basis`` is a sentence on the step that savings are shares of, "" if it is the
+    recorded one.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -249,6 +250,7 @@ class Overview:
     savings: list[float | None] = field(default_factory=list)
     fixes: list[str] = field(default_factory=list)
     are_minor: list[bool] = field(default_factory=list)
+    saving_basis: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,7 +446,10 @@ class CallTable:
 
 @dataclass(frozen=True, kw_only=True)
 class TopCalls:
-    """The operators or kernels with most time, per step of a rank: times in ns, shares of the step, and calls."""
+    """The operators or kernels with most time, per step of a rank: times in ns, shares of the step, and calls.
+
+    ``basis`` is a sentence on steps in them that the step time leaves out, "" where these are like the others.
+    """
 
     of: str
     names: list[str]

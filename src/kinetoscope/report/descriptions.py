@@ -7,13 +7,14 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.findings.triable import is_triable
 from kinetoscope.analysis.ranks.contention import build_contention_notes
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import RunFacts, RunReport, unfinished_notice
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
 from kinetoscope.analysis.steps.periods import format_frequency, format_ordinal, format_period
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
-from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
+from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns, find_unrecorded_step_ns
 from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import (
     format_count,
@@ -26,7 +27,6 @@ from kinetoscope.core.text.wording import (
     sanitize_sentence,
     shorten_name,
 )
-from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.pages.page_data import BreakdownPart, DeviceTimes
 from kinetoscope.report.labels import (
     RESULT_LABELS,
@@ -46,8 +46,14 @@ _CAUSE_LABELS = {
     "processor": "CPU contention",
     "unknown": "unknown cause",
 }
+_EVIDENCE_LABELS = {"reachable_saving_ns": "saving_by_more_workers_ns"}
+"""Names of evidence that a screen would not explain."""
+
 _FIX = re.compile(r": `([^`]+)`")
 _SENTENCE_END = re.compile(r"(?<=[.;]) ")
+_MIN_SAVING_SHARE = 0.0005
+"""Smaller savings are 0 % of a step with one decimal."""
+
 _MIN_SHOWN_NS = 500
 """Shorter times would be formatted as 0.000 ms."""
 
@@ -189,7 +195,7 @@ def describe_finding(finding: Finding, run: RunFacts | None = None, folder: str 
         filter(None, ["" if period in finding.title else period, _describe_location(finding.where)])
     ):
         yield location
-    yield sanitize_sentence(build_advice(finding, folder))
+    yield sanitize_sentence(build_advice(finding, run, folder))
     yield finding.link
 
 
@@ -201,12 +207,55 @@ def list_warnings(report: RunReport) -> list[str]:
     return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
 
 
-def build_advice(finding: Finding, folder: str) -> str:
+def build_advice(finding: Finding, run: RunFacts | None, folder: str) -> str:
     """Return the advice, the measured gain, and the command that measures it; ``folder`` is that of the run."""
-    parts = [finding.advice, describe_measurement(finding)]
-    if finding.kind in KINDS_WITH_VARIANTS:
+    parts = [finding.advice, explain_saving(finding, run), describe_measurement(finding)]
+    if is_triable(finding, run and run["step_ns"]):
         parts.append(f"Measure it: `{format_try_command(finding.id, folder)}`")
     return " ".join(filter(None, parts))
+
+
+def explain_saving(finding: Finding, run: RunFacts | None = None) -> str:
+    """Return a sentence on a finding that saves nothing, or less by more workers alone; "" for others."""
+    share, reachable_share = finding.saving_share, finding.reachable_share
+    if share is None or reachable_share is None:
+        return ""
+    if share < _MIN_SAVING_SHARE:
+        return _explain_no_saving(finding, run)
+    if not finding.is_upper_bound:
+        return ""
+    if reachable_share < _MIN_SAVING_SHARE:
+        return "More workers alone would save nothing."
+    saving_ns = finding.saving_ns_per_step if run is None else displayed_saving_ns(finding, run)
+    reachable = f"{format_ms(reachable_share / share * (saving_ns or 0))} ms/step ({format_percent(reachable_share)})"
+    too_little = "" if is_triable(finding) else ", too little for `kinetoscope try` to measure"
+    return f"More workers alone would save about {reachable}{too_little}."
+
+
+def _explain_no_saving(finding: Finding, run: RunFacts | None) -> str:
+    """Return the reason why a finding is listed that saves nothing."""
+    cost, max_ns = format_ms(finding.cost_ns_per_step), dict(finding.evidence).get("max_saving_ns")
+    step_ns = run["step_ns"] if run is not None else None
+    if max_ns:
+        return f"It saves nothing now, and is listed because it may save up to {format_ms(max_ns)} ms/step."
+    if step_ns and (finding.saving_ns_per_step or 0) >= _MIN_SAVING_SHARE * step_ns:
+        return (
+            f"It is listed for its {cost} ms of a recorded step. Recording itself takes as much, so that a step "
+            "without recording gains nothing."
+        )
+    return f"It is listed for its cost of {cost} ms/step. A step gains nothing without it: other work takes that time."
+
+
+def describe_saving_basis(findings: Iterable[Finding], run: RunFacts) -> str:
+    """Return a sentence on the step that savings are shares of, if it is not the recorded one; else ""."""
+    unrecorded_ns = find_unrecorded_step_ns(run)
+    if unrecorded_ns is None or all(finding.saving_share is None for finding in findings):
+        return ""
+    recorded = format_ms(run["step_ns"])
+    return (
+        f"Savings are of a step without recording ({format_ms(unrecorded_ns)} ms), times in titles and costs of a "
+        f"recorded one ({recorded} ms)."
+    )
 
 
 def find_public_folder(report: RunReport) -> str:
@@ -261,7 +310,7 @@ def split_code(text: str) -> list[tuple[str, bool]]:
 
 def describe_evidence(finding: Finding) -> str:
     """Return the numbers that a finding rests on; "" without any."""
-    pairs = [_format_evidence(name, value) for name, value in finding.evidence]
+    pairs = [_format_evidence(_EVIDENCE_LABELS.get(name, name), value) for name, value in finding.evidence]
     numbers = [f"{name.replace('_', ' ')} {value}" for name, value in pairs]
     return f"Evidence: {', '.join(numbers)}" if numbers else ""
 
@@ -277,18 +326,32 @@ def _format_evidence(name: str, value: float) -> tuple[str, str]:
     return name, f"{value:,.4g}"
 
 
+def describe_saving(finding: Finding, run: RunFacts) -> str:
+    """Return the estimated saving of a finding, as the end of a sentence after its title; "" without one."""
+    saving_ns = displayed_saving_ns(finding, run)
+    if not saving_ns:
+        return ""
+    of_step = "" if find_unrecorded_step_ns(run) is None else " without recording"
+    return f"estimated saving{' up to' if finding.is_upper_bound else ''} {format_ms(saving_ns)} ms/step{of_step}"
+
+
 def describe_worth(finding: Finding, run: RunFacts | None = None) -> str:
     """Return the cost and the estimated saving of a finding, with their shares of a step, and its confidence."""
     saving_ns = finding.saving_ns_per_step if run is None else displayed_saving_ns(finding, run)
-    parts = {"cost": finding.cost_ns_per_step, "estimated saving": saving_ns}
-    shares = {} if run is None else {"cost": compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)}
-    shares["estimated saving"] = finding.saving_share if run is not None else None
+    cost_share = None if run is None else compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)
+    saving_share = None if run is None else finding.saving_share
+    are_of_one_step = saving_ns is None or run is None or find_unrecorded_step_ns(run) is None
+    up_to = " up to" if finding.is_upper_bound else ""
     times = [
-        f"{name} {format_ms(time_ns)} ms/step" + ("" if (share := shares.get(name)) is None else f" ({share:.0%})")
-        for name, time_ns in parts.items()
+        ("cost", finding.cost_ns_per_step, cost_share, "" if are_of_one_step else " with recording"),
+        (f"estimated saving{up_to}", saving_ns, saving_share, "" if are_of_one_step else " without recording"),
+    ]
+    worth = [
+        f"{name} {format_ms(time_ns)} ms/step{'' if share is None else f' ({share:.0%})'}{of_step}"
+        for name, time_ns, share, of_step in times
         if time_ns is not None
     ]
-    return ", ".join([*times, f"confidence {finding.confidence}"])
+    return ", ".join([*worth, f"confidence {finding.confidence}"])
 
 
 def _describe_location(where: Where) -> str:

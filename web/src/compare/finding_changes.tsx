@@ -1,4 +1,5 @@
 /** Findings that only one of two runs has. */
+import { savesVerb } from "../evidence";
 import { counted, formatDuration } from "../format";
 import type { Comparison, Finding, PageData } from "../page_data";
 import { CopiedCode } from "../parts/copy";
@@ -38,7 +39,7 @@ function Fix({ finding, page }: { finding: Finding; page: PageData }) {
   const fix = page.overview.fixes[index];
   return (
     <>
-      {saving !== null && <span class="quiet">{` saves ${formatDuration(saving)} per step`}</span>}
+      {saving !== null && <span class="quiet">{` ${savesVerb(finding)} ${formatDuration(saving)} per step`}</span>}
       {fix && <CopiedCode code={fix} />}
     </>
   );

@@ -1,4 +1,4 @@
-import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
+import { evidenceName, evidenceOf, evidenceValue, savesVerb } from "../evidence";
 import { counted, formatDuration, formatShare, rangesOf } from "../format";
 import type { Finding, PageData } from "../page_data";
 import { CopiedCode } from "../parts/copy";
@@ -17,12 +17,13 @@ interface FindingsProps {
 
 /** The findings, the largest saving first. */
 export function Findings({ page, findings, offered }: FindingsProps) {
-  const { costs, savings } = page.overview;
+  const { costs, savings, saving_basis: basis } = page.overview;
   const num_savings = findings.filter((finding) => finding.saving_ns_per_step !== null).length;
   return (
     <section class="findings" aria-labelledby="findings-title">
       <h2 id="findings-title">{counted(findings.length, "finding")}</h2>
       {num_savings > 1 && <p class="quiet">Savings are not additive.</p>}
+      {basis && <p class="quiet">{basis}</p>}
       <ol>
         {findings.map((finding, at) => (
           <li key={`${finding.kind} ${at}`}>
@@ -71,7 +72,7 @@ function Card({ page, finding, cost, fix, explanation }: CardProps) {
         </h3>
         {finding.saving_ns_per_step !== null && (
           <p class="saving">
-            <strong>{`saves ${formatDuration(finding.saving_ns_per_step)}`}</strong> per step
+            <strong>{`${savesVerb(finding)} ${formatDuration(finding.saving_ns_per_step)}`}</strong> per step
           </p>
         )}
       </div>
@@ -136,7 +137,8 @@ function Minor({ finding, cost, saving }: MinorProps) {
   return (
     <p class="minor">
       <Name text={finding.title} />
-      {worth !== null && `: ${isSaved ? "saves" : "costs"} ${ofStep(worth, isSaved ? saving : cost)} per step`}
+      {worth !== null &&
+        `: ${isSaved ? savesVerb(finding) : "costs"} ${ofStep(worth, isSaved ? saving : cost)} per step`}
       {`, confidence ${finding.confidence}`}
     </p>
   );

@@ -1,6 +1,10 @@
+import { savesVerb } from "../evidence";
 import { formatBytes, formatCount, formatDuration, formatShare } from "../format";
 import type { Overview, PageData, RunReport } from "../page_data";
 import { Term } from "../parts/term";
+
+/** Smaller savings are 0 % of a step with one decimal. */
+const MIN_SAVING_SHARE = 0.0005;
 
 interface HeroProps {
   page: PageData;
@@ -42,10 +46,11 @@ function firstSaving({ findings }: RunReport, overview: Overview) {
   const isSure = findings.some((finding) => finding.confidence !== "low");
   const [savingNs, share] = [first.saving_ns_per_step, overview.savings[0]];
   if (savingNs === null) return isSure ? "The saving of the first fix is unknown." : "No finding is certain.";
+  if (share !== null && share < MIN_SAVING_SHARE) return "The first fix saves nothing.";
   const saved = share === null ? `${formatDuration(savingNs)}/step` : `${formatShare(share)} of the step`;
   return (
     <>
-      {isSure ? "The first fix saves " : "No finding is certain; the first fix may save "}
+      {isSure ? `The first fix ${savesVerb(first)} ` : "No finding is certain; the first fix may save "}
       <strong>{saved}</strong>
     </>
   );

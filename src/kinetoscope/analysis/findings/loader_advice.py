@@ -223,8 +223,7 @@ class _Loop:
     def _advise_on_reach(self, reachable_ns: float | None) -> str:
         if reachable_ns is None or self._is_reached(reachable_ns):
             return ""
-        saved = f"{reachable_ns / 1e6:.2f} ms of the {self.saving_ns / 1e6:.2f} ms"
-        return f" This saves about {saved}. To save the rest, make batches cheaper: {self.cheaper}."
+        return f" To save the rest of the wait, make batches cheaper: {self.cheaper}."
 
     @property
     def _busy_percent(self) -> float:

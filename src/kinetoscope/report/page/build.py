@@ -198,7 +198,7 @@ def _prepare_for_page(report: RunReport) -> RunReport:
             replace(
                 finding,
                 saving_ns_per_step=None if saving_ns is None else round(saving_ns),
-                advice=build_advice(finding, folder),
+                advice=build_advice(finding, report.run, folder),
             )
             for finding, saving_ns in shown
         ],

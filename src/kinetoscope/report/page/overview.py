@@ -8,7 +8,7 @@ from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS
-from kinetoscope.report.descriptions import describe_all_steps, find_fix_code, list_warnings
+from kinetoscope.report.descriptions import describe_all_steps, describe_saving_basis, find_fix_code, list_warnings
 from kinetoscope.report.labels import (
     compute_device_times,
     compute_share_of_step,
@@ -47,6 +47,7 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
         are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
         savings=[finding.saving_share for finding in report.findings],
         fixes=[find_fix_code(finding) for finding in report.findings],
+        saving_basis=describe_saving_basis(report.findings, run),
     )
 
 

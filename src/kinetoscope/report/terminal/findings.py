@@ -14,16 +14,18 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.findings.recording_options import DIAGNOSE, LINE_ADVICE
+from kinetoscope.analysis.findings.triable import is_triable
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import format_count, format_ms, sanitize_sentence
-from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.report.descriptions import (
     describe_evidence,
     describe_finding,
     describe_fix,
     describe_measurement,
+    describe_saving_basis,
+    explain_saving,
     format_try_command,
     split_code,
 )
@@ -61,8 +63,11 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
         yield Text(f"{format_count(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
         yield Text("Savings are not additive.", style="dim")
+    if basis := describe_saving_basis(shown, report.run):
+        yield Text(basis, style="dim")
     if not with_details:
-        if triable := [n for n, finding in enumerate(shown, start=1) if finding.kind in KINDS_WITH_VARIANTS]:
+        step_ns = report.run["step_ns"]
+        if triable := [n for n, finding in enumerate(shown, start=1) if is_triable(finding, step_ns)]:
             yield Text(f"Measure a fix: {format_try_command(str(triable[0]), folder)}", style="dim")
         if without_line := [f"{n}" for n, one in enumerate(shown, start=1) if LINE_ADVICE in one.advice]:
             plural = "s" if len(without_line) > 1 else ""
@@ -131,7 +136,7 @@ def _format_saving(finding: Finding, run: RunFacts) -> Text:
         saving_ns, share = finding.cost_ns_per_step, compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)
         if saving_ns is None:
             return Text("-")
-    prefix = "" if finding.saving_ns_per_step is not None else "cost "
+    prefix = "cost " if finding.saving_ns_per_step is None else "up to " if finding.is_upper_bound else ""
     style = next((style for min_share, style in _SEVERITIES if (share or 0) >= min_share), "")
     return Text(f"{prefix}{format_ms(saving_ns)} ms" + ("" if share is None else f" {100 * share:3.0f} %"), style=style)
 
@@ -147,6 +152,8 @@ def _render_details(finding: Finding, run: RunFacts, folder: str, *, with_detail
         if location := _describe_location(finding):
             yield render_location_links(sanitize_sentence(location))
         yield render_prose(describe_fix(finding))
+        if line := explain_saving(finding, run):
+            yield render_prose(line)
         if line := describe_measurement(finding):
             yield render_prose(line)
 
