@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kinetoscope.analysis.gpu.kernels import KernelRow
+from kinetoscope.analysis.ranks.contention import is_slowed
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.kernel_names import strip_arguments
 from kinetoscope.core.text.wording import format_ms, format_percent, shorten_name
@@ -13,6 +14,10 @@ _MAX_NAME_LENGTH = 60
 _MIN_IDLE_SHARE = 0.05
 _MIN_OPERATOR_SHARE = 0.05
 
+_HIDDEN = (
+    "CPU contention may hide faults: their times are those that an idle machine would show. Record again on one that "
+    "is less busy."
+)
 _IDLE = {
     "idle_host_wait_ns": "until the CPU launched the next kernel",
     "idle_kernel_wait_ns": "between launched kernels",
@@ -31,7 +36,8 @@ def describe_no_findings(report: RunReport, *, with_names: bool = True) -> list[
     operators = _describe_longest_operators(report) if with_names and not report.is_judged else ()
     facts = [*_describe_idle(report), *largest, *operators]
     if report.is_judged:
-        return ["No finding.", *facts, *report.run["hints"]]
+        hidden = [_HIDDEN] if is_slowed(report.run["contention"]) else []
+        return ["No finding.", *hidden, *facts, *report.run["hints"]]
     why = "parts of the trace are unknown: see the notes" if report.steps else "no steps were recorded"
     return [*facts, f"No findings, since {why}.", *report.run["hints"]]
 

@@ -127,9 +127,14 @@ def find_contention(delay: RunQueueDelay, use: CpuUse) -> Contention | None:
     return Contention(own_percent=own, others_percent=others, steal_percent=steal, slowdown=slowdown)
 
 
+def is_slowed(contention: Contention | None) -> bool:
+    """Return whether contention slows the loop enough to be reported."""
+    return contention is not None and (contention["slowdown"] or 1) >= _MIN_SLOWDOWN
+
+
 def build_contention_notes(contention: Contention | None) -> list[str]:
     """Return sentences on contention that slows the loop, and on its causes."""
-    if contention is None or (contention["slowdown"] or 1) < _MIN_SLOWDOWN:
+    if contention is None or not is_slowed(contention):
         return []
     own, others, steal = (contention[name] for name in ("own_percent", "others_percent", "steal_percent"))
     diagnosis = f"CPU contention: the loop waited for a CPU, and ran {contention['slowdown']:.1f} times slower. "

@@ -15,6 +15,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.findings.recording_options import DIAGNOSE, LINE_ADVICE
 from kinetoscope.analysis.findings.triable import is_triable
+from kinetoscope.analysis.ranks.contention import is_slowed
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.paths.short_paths import short_path
@@ -35,6 +36,11 @@ from kinetoscope.report.no_findings import describe_no_findings
 MAX_FINDINGS = 5
 """Without details."""
 
+_ONLY_LOW = "No finding is above low confidence. Possible small savings:"
+_ONLY_LOW_IN_CONTENTION = (
+    "No finding is above low confidence, since CPU contention disturbs the steps. Possible savings:"
+)
+
 _MIN_TABLE_WIDTH = 70
 """Narrower screens have the saving below the title instead of beside it."""
 
@@ -52,7 +58,7 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
         yield from (render_prose(sentence) for sentence in describe_no_findings(report, with_names=False))
         return
     if all(finding.confidence == "low" for finding in report.findings):
-        yield Text("No finding is above low confidence. Possible small savings:")
+        yield Text(_ONLY_LOW_IN_CONTENTION if is_slowed(report.run["contention"]) else _ONLY_LOW)
     shown = report.findings if with_details else report.findings[:MAX_FINDINGS]
     folder = short_path(Path(report.folder)) if report.folder else ""
     if width >= _MIN_TABLE_WIDTH:

@@ -1,0 +1,69 @@
+"""Least disturbed steps of a recording under CPU contention: those whose loop waited least for a CPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+
+from kinetoscope.analysis.steps.cpu_breakdown import STEP_PARTS
+from kinetoscope.analysis.steps.steps import StepRow
+
+_QUIET_SHARE, _MIN_STEPS = 0.25, 4
+"""The quarter of the steps with the smallest run-queue delay, of at least four steps. Judgement."""
+
+_MAX_DELAY_RATIO = 0.5
+"""Steps are little disturbed if their share of run-queue delay is at most this part of that of all steps. Judgement."""
+
+_PARTS = ("data_wait_ns", *STEP_PARTS, "between_ns")
+
+
+@dataclass(frozen=True)
+class QuietSteps:
+    """Means of the least disturbed steps, on the CPU.
+
+    There are ``num_steps`` of the ``num_known`` steps of all ranks. Their loop waited for a CPU for the share
+    ``delay_share`` of the time, and that of all steps for ``usual_delay_share``. ``parts`` has nanoseconds by part, the
+    largest first.
+    """
+
+    num_steps: int
+    num_known: int
+    delay_share: float
+    usual_delay_share: float
+    step_ns: float
+    parts: dict[str, float]
+
+
+def find_quiet_steps(steps: Sequence[StepRow]) -> QuietSteps | None:
+    """Return the least disturbed steps; None where run-queue delay is unknown, or disturbs all steps alike."""
+    known = sorted((row for row in steps if _time_ns(row)), key=_delay_share)
+    if len(known) < _MIN_STEPS:
+        return None
+    quiet = known[: ceil(_QUIET_SHARE * len(known))]
+    delay_share, usual_delay_share = (_mean_delay_share(rows) for rows in (quiet, known))
+    if delay_share > _MAX_DELAY_RATIO * usual_delay_share:
+        return None
+    parts = {name: fmean(getattr(row, name) or 0 for row in quiet) for name in _PARTS}
+    return QuietSteps(
+        num_steps=len(quiet),
+        num_known=len(known),
+        delay_share=delay_share,
+        usual_delay_share=usual_delay_share,
+        step_ns=fmean(map(_time_ns, quiet)),
+        parts={name: time_ns for name, time_ns in sorted(parts.items(), key=lambda part: -part[1]) if time_ns > 0},
+    )
+
+
+def _time_ns(row: StepRow) -> int:
+    """Return the time from the end of the step before to the end of this one; 0 if unknown."""
+    if row.starved_ns is None or row.running_ns is None:
+        return 0
+    return row.starved_ns + row.running_ns + (row.blocked_ns or 0)
+
+
+def _delay_share(row: StepRow) -> float:
+    return (row.starved_ns or 0) / _time_ns(row)
+
+
+def _mean_delay_share(rows: Sequence[StepRow]) -> float:
+    return sum(row.starved_ns or 0 for row in rows) / sum(map(_time_ns, rows))
