@@ -18,6 +18,7 @@ export interface Overview {
   savings: (number | null)[];
   fixes: string[];
   are_minor: boolean[];
+  saving_basis: string;
 }
 
 /** Location of encoded numbers: see Column in page_data.py, and numbers() in payload.ts. */
@@ -145,6 +146,7 @@ export interface TopCalls {
   times_ns: number[];
   shares: number[];
   num_calls: number[];
+  basis: string;
 }
 
 export interface ComparedPart {
