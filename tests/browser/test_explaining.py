@@ -19,7 +19,7 @@ def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(la
     tooltip = page.get_by_role("tooltip")
     for name, meaning in (
         ("Between steps", "Other time between the end"),
-        ("Peak memory", "Largest allocation at one time"),
+        ("Peak memory", "Most memory allocated at one time"),
     ):
         term = page.get_by_role("button", name=name, exact=True).first
         term.focus()

@@ -26,7 +26,7 @@ export function Header({ page, offered, chosen }: HeaderProps) {
         </h1>
         <Facts page={page} />
         <span class="title-buttons">
-          <button type="button" title="Print all views that have something (Ctrl+P)" onClick={printAll}>
+          <button type="button" title="Print all views with content (Ctrl+P)" onClick={printAll}>
             Print
           </button>
           <ThemeButton />

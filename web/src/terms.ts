@@ -26,7 +26,7 @@ const TERMS: Record<string, string> = {
   "cost per step": "Time per step that the fault costs.",
   "gpu busy": "Share of the recorded windows in which the GPU runs something, from its first event to its last.",
   "throughput per rank": "Samples or tokens that one rank's loop counts, per step time.",
-  "peak memory": "Largest allocation at one time on a GPU, or on the CPU.",
+  "peak memory": "Most memory allocated at one time on a GPU, or on the CPU.",
   mfu: "Model FLOPs utilisation: matmul FLOP/s of the model as a share of the GPU's peak.",
   "profiler overhead": "Time that the recording adds to a step, and to the steps around a window.",
 };

@@ -49,7 +49,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
       <div>
         {ranks.length > 1 && (
           <>
-            <h3>{numFirst < ranks.length ? "By rank, those that stand out first" : "By rank"}</h3>
+            <h3>{numFirst < ranks.length ? "By rank, unusual ones first" : "By rank"}</h3>
             <Stack
               label="Step time by rank"
               bars={ranks.map(barOf)}

@@ -84,7 +84,7 @@ export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = al
       {numFirst < all.length && (
         <button type="button" class="stack-fold" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
           {isOpen
-            ? `Fold the ${counted(all.length - numFirst, `other ${noun}`)}`
+            ? `Hide the ${counted(all.length - numFirst, `other ${noun}`)}`
             : `Show the ${counted(all.length - numFirst, `other ${noun}`)}`}
         </button>
       )}

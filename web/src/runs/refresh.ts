@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ListData } from "./list_data";
 
-const RUN_REMOVED = "This run is no longer in the folder. What is shown is as it was.";
+const RUN_REMOVED = "This run is no longer in the folder. This is its last state.";
 const NO_ANSWER = '"kinetoscope view" does not answer: it may have ended. What is shown is as it was when it last did.';
 
 /**
