@@ -222,7 +222,7 @@ def describe_quiet_steps(report: RunReport) -> list[str]:
     return [
         f"The {quiet.num_steps:,} least disturbed of {format_count(quiet.num_known, 'step')} waited for a CPU "
         f"{format_percent(quiet.delay_share)} of their time (all: {format_percent(quiet.usual_delay_share)}), and took "
-        f"{format_ms(quiet.step_ns)} ms on the CPU: {', '.join(parts)}."
+        f"{format_ms(quiet.step_ns)} ms on the CPU, without the time between steps: {', '.join(parts)}."
     ]
 
 

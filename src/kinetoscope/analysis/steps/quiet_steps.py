@@ -8,18 +8,22 @@ from statistics import fmean
 from kinetoscope.analysis.steps.cpu_breakdown import STEP_PARTS
 from kinetoscope.analysis.steps.steps import StepRow
 
-_QUIET_SHARE, _MIN_STEPS = 0.25, 4
-"""The quarter of the steps with the smallest run-queue delay, of at least four steps. Judgement."""
+_QUIET_SHARE, _MIN_QUIET_STEPS, _MIN_STEPS = 0.1, 2, 4
+"""The tenth of the steps with the smallest run-queue delay, at least two, of at least four steps.
+
+Judgement: beside four busy processes on two cores, 3 of 30 steps had a delay below a tenth, and the next ones a third.
+"""
 
 _MAX_DELAY_RATIO = 0.5
 """Steps are little disturbed if their share of run-queue delay is at most this part of that of all steps. Judgement."""
 
-_PARTS = ("data_wait_ns", *STEP_PARTS, "between_ns")
+_PARTS = ("data_wait_ns", *STEP_PARTS)
+"""Without the time between steps: the delay of either step may contain that of the pause between both."""
 
 
 @dataclass(frozen=True)
 class QuietSteps:
-    """Means of the least disturbed steps, on the CPU.
+    """Means of the least disturbed steps, on the CPU, without the time between steps.
 
     There are ``num_steps`` of the ``num_known`` steps of all ranks. Their loop waited for a CPU for the share
     ``delay_share`` of the time, and that of all steps for ``usual_delay_share``. ``parts`` has nanoseconds by part, the
@@ -39,7 +43,7 @@ def find_quiet_steps(steps: Sequence[StepRow]) -> QuietSteps | None:
     known = sorted((row for row in steps if _time_ns(row)), key=_delay_share)
     if len(known) < _MIN_STEPS:
         return None
-    quiet = known[: ceil(_QUIET_SHARE * len(known))]
+    quiet = known[: max(_MIN_QUIET_STEPS, ceil(_QUIET_SHARE * len(known)))]
     delay_share, usual_delay_share = (_mean_delay_share(rows) for rows in (quiet, known))
     if delay_share > _MAX_DELAY_RATIO * usual_delay_share:
         return None
@@ -49,7 +53,7 @@ def find_quiet_steps(steps: Sequence[StepRow]) -> QuietSteps | None:
         num_known=len(known),
         delay_share=delay_share,
         usual_delay_share=usual_delay_share,
-        step_ns=fmean(map(_time_ns, quiet)),
+        step_ns=sum(parts.values()),
         parts={name: time_ns for name, time_ns in sorted(parts.items(), key=lambda part: -part[1]) if time_ns > 0},
     )
 

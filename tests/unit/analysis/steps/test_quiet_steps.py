@@ -33,11 +33,18 @@ def step(number, delay_ms, backward_ms=8):
     )
 
 
-def test_the_quarter_with_the_smallest_share_of_delay_is_chosen():
+def test_the_tenth_with_the_smallest_share_of_delay_is_chosen_and_two_at_least():
     quiet = find_quiet_steps([step(number, 0 if number in (3, 5) else 60) for number in range(8)])
     assert (quiet.num_steps, quiet.num_known, quiet.delay_share, quiet.step_ns) == (2, 8, 0.0, 20 * MS)
     assert quiet.usual_delay_share == pytest.approx(360 / 520)
     assert quiet.parts == {"data_wait_ns": 10 * MS, "backward_ns": 8 * MS, "forward_ns": 2 * MS}
+
+
+def test_time_between_steps_belongs_to_none():
+    rows = [replace(step(number, 0 if number in (3, 6, 9) else 60), between_ns=number * MS) for number in range(30)]
+    quiet = find_quiet_steps(rows)
+    assert (quiet.num_steps, quiet.step_ns) == (3, 20 * MS)
+    assert "between_ns" not in quiet.parts
 
 
 @pytest.mark.parametrize(
@@ -61,8 +68,8 @@ def report_with(contention):
 def test_a_run_under_contention_shows_what_bounds_its_least_disturbed_steps():
     (sentence,) = describe_quiet_steps(report_with(SLOWED))
     assert sentence == (
-        "The 2 least disturbed of 8 steps waited for a CPU 0 % of their time (all: 69 %), and took 20.0 ms on the CPU: "
-        "waiting for data 10.0 ms 50 %, backward 8.00 ms 40 %, forward 2.00 ms 10 %."
+        "The 2 least disturbed of 8 steps waited for a CPU 0 % of their time (all: 69 %), and took 20.0 ms on the CPU, "
+        "without the time between steps: waiting for data 10.0 ms 50 %, backward 8.00 ms 40 %, forward 2.00 ms 10 %."
     )
     assert list_warnings(report_with(SLOWED))[-1] == sentence
     assert any(one.startswith("CPU contention may hide faults") for one in describe_no_findings(report_with(SLOWED)))
