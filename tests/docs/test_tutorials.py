@@ -73,7 +73,7 @@ def test_slow_dataset_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     assert loss_in(run) == loss_in(rerun)
     assert "after:  fixed, 1 rank, " in comparison
     assert comparison.startswith("Faster: ")
-    begins = "loss: ", "Kinetoscope: 1 window", "All 36 steps", "kinetoscope explain input_bound"
+    begins = "loss: ", "Kinetoscope: 1 window", "All 36 steps"
     check_lines_shown(reader, *begins, "before: slow", "after: ")
 
 
