@@ -56,7 +56,9 @@ def read_cycle_text(path: str, cycle_events: CycleEvents, names: Sequence[Event]
     except (TraceFileError, _NotForCError):
         return None
     facts = survey.facts
-    is_malformed = survey.trace.repairs or survey.health.repairs or facts["has_odd_ids"] or facts["has_unix_times"]
+    is_malformed = (
+        survey.trace.repairs or survey.health.repairs or facts["has_irregular_ids"] or facts["has_unix_times"]
+    )
     return None if is_malformed else CycleText(path, state, survey, cycle_events)
 
 

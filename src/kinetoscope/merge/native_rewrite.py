@@ -430,4 +430,4 @@ def _fit(time_ns: int) -> int:
 
 
 def _plain_ids(facts: dict[str, Any]) -> tuple[int | None, int | None]:
-    return (None, None) if facts["has_odd_ids"] else (facts["lowest_id"], facts["highest_id"])
+    return (None, None) if facts["has_irregular_ids"] else (facts["lowest_id"], facts["highest_id"])

@@ -217,11 +217,11 @@ class PulseRecorder:
     def start_phase_log(self) -> None:
         """Record each forward or backward pass and optimizer step, until `drain_phase_log`."""
         if self.writer is not None:
-            self.writer.note_phases()
+            self.writer.start_phase_log()
 
     def drain_phase_log(self) -> tuple[list[tuple[int, int, int]], int]:
         """Return the recorded phases with begin and end, in order, and the number of those without space."""
-        return ([], 0) if self.writer is None else self.writer.take_phases()
+        return ([], 0) if self.writer is None else self.writer.drain_phase_log()
 
     def read_step_times(self, first: int, end: int) -> list[StepTimes]:
         """Return the times of steps ``first`` to before ``end`` in ns: in total and by `Phase`.

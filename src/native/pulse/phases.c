@@ -224,9 +224,9 @@ PyObject *writer_num_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLongLong(((PulseWriter *)self)->num_backward);
 }
 
-/* -- the stretches of phases -- */
+/* -- the log of phases -- */
 
-PyObject *writer_note_phases(PyObject *self, PyObject *Py_UNUSED(nothing))
+PyObject *writer_start_phase_log(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
     writer->log.since = current_ns(writer);
@@ -234,7 +234,7 @@ PyObject *writer_note_phases(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
-PyObject *writer_take_phases(PyObject *self, PyObject *Py_UNUSED(nothing))
+PyObject *writer_drain_phase_log(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
     PulseHeader *header = &writer->header;

@@ -21,13 +21,13 @@ typedef struct {
     int64_t batch_began, num_steps, samples, tokens, took, last_took;
 } Counting;
 
-/* A stretch of a forward or backward pass, or of an optimizer's step. */
+/* A forward or backward pass, or an optimizer step. */
 typedef struct {
     int64_t begin, end;
     uint32_t phase;
 } PhaseSpan;
 
-/* The phases since note_phases. */
+/* The phases since start_phase_log. */
 typedef struct {
     PhaseSpan *spans;
     size_t count, capacity, num_dropped;
@@ -113,8 +113,8 @@ PyObject *writer_watch_graph(PyObject *self, PyObject *num_nodes);
 PyObject *writer_expect_fetch(PyObject *self, PyObject *nothing);
 PyObject *writer_has_no_graph(PyObject *self, PyObject *nothing);
 PyObject *writer_num_backward(PyObject *self, PyObject *nothing);
-PyObject *writer_note_phases(PyObject *self, PyObject *nothing);
-PyObject *writer_take_phases(PyObject *self, PyObject *nothing);
+PyObject *writer_start_phase_log(PyObject *self, PyObject *nothing);
+PyObject *writer_drain_phase_log(PyObject *self, PyObject *nothing);
 
 /* -- steps.c -- */
 

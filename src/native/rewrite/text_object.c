@@ -288,7 +288,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
         put_fact(facts, "lowest_id", number_if(text->has_ids, text->lowest_id)) < 0 ||
         put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||
-        put_fact(facts, "has_odd_ids", PyBool_FromLong(text->has_irregular_ids)) < 0 ||
+        put_fact(facts, "has_irregular_ids", PyBool_FromLong(text->has_irregular_ids)) < 0 ||
         put_fact(facts, "has_unix_times", PyBool_FromLong(text->has_unix_times)) < 0 ||
         put_fact(facts, "has_phases", PyBool_FromLong(text->has_phases)) < 0 ||
         put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||

@@ -116,14 +116,14 @@ def test_phases_are_kept_as_intervals_from_the_first_request_on():
     training = Training()
     training.writer.begin_backward()
     training.clock.now_ns += 5
-    training.writer.note_phases()
+    training.writer.start_phase_log()
     training.clock.now_ns += 7
     training.writer.end_backward()
     train(training, 300)
     training.writer.begin_optimizer()
     training.clock.now_ns += 3
-    stretches, num_left_out = training.writer.take_phases()
-    assert training.writer.take_phases() == ([], 0)
+    stretches, num_left_out = training.writer.drain_phase_log()
+    assert training.writer.drain_phase_log() == ([], 0)
     first, *_, last = stretches
     assert (first[0], first[2] - first[1]) == (Phase.BACKWARD, 7), "an earlier part is left out"
     assert (last[0], last[2] - last[1]) == (Phase.OPTIMIZER, 3), "an open phase is truncated"
@@ -133,13 +133,13 @@ def test_phases_are_kept_as_intervals_from_the_first_request_on():
 
 def test_phase_across_the_end_of_a_step_is_one_interval():
     training = Training()
-    training.writer.note_phases()
+    training.writer.start_phase_log()
     training.writer.begin_optimizer()
     training.clock.now_ns += 3
     training.writer.end_step(0, 0)
     training.clock.now_ns += 4
     training.writer.end_optimizer()
-    ((stretch,), _) = training.writer.take_phases()
+    ((stretch,), _) = training.writer.drain_phase_log()
     assert stretch == (Phase.OPTIMIZER, 10**12, 10**12 + 7)
 
 
