@@ -306,8 +306,9 @@ def test_missing_and_unreadable_files_are_reported_plainly(get, runs):
 def test_an_empty_folder_says_what_to_view(tmp_path):
     with served(tmp_path) as server:
         _, _, body = ask(server.server_port, Cookie=log_in(server.link))
-    assert "There is no run in" in body.decode()
-    assert "View the folder that holds your runs" in body.decode()
+    plain_page = " ".join(body.decode().partition("<noscript>")[2].split())
+    assert "There are no runs here yet." in plain_page
+    assert "View the folder of your runs, by default <code>runs</code>" in plain_page
 
 
 def test_two_servers_do_not_take_each_others_cookies(runs, server):
