@@ -101,7 +101,7 @@ score: $(VENV)/test.stamp  ## measure: Score the analysis on simulated runs with
 same: $(VENV)/test.stamp  ## test: Compare outputs on 60 inputs with those of an older commit: BASE=main~3
 	@PYTHONPATH=tests $(BIN)/python -m support.same_outputs $(or $(BASE),$(error pass the commit to compare with: make same BASE=main~3))
 
-validate: $(VENV)/test.stamp  ## measure: Judge findings by their fixes, on an idle machine (25 minutes): docs/predicted-vs-measured.md
+validate: $(VENV)/test.stamp  ## measure: Judge findings by their fixes, on an idle machine (28 minutes): docs/predicted-vs-measured.md
 	KINETOSCOPE_VALIDATION=1 $(BIN)/python -m pytest -s --timeout 900 -p no:randomly tests/integration/test_validation.py
 
 test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that keep the processors busy: no test may depend on speed

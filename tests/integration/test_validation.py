@@ -17,10 +17,10 @@ from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 from support.free_ports import free_port
 from support.validation.table import write_row
 from support.validation.trials import FAULTS, SCRIPTS, TIMEOUT_S, findings_of, run_training, try_fault
-from support.validation.tried_programs import NAMES, PROGRAMS, try_program
+from support.validation.tried_programs import NAMES, NUMS_OF_RANKS, PROGRAMS, try_program
 
 VALIDATES = os.environ.get("KINETOSCOPE_VALIDATION", "0") != "0"
-MAX_MINUTES = float(os.environ.get("KINETOSCOPE_VALIDATION_MINUTES", "24"))
+MAX_MINUTES = float(os.environ.get("KINETOSCOPE_VALIDATION_MINUTES", "27"))
 STARTED_S = time.monotonic()
 NUM_HEALTHY_RUNS = 20
 SIZES = {"small": "0.3 ms", "medium": "3 ms", "large": "30 ms"}
@@ -197,12 +197,13 @@ def test_a_healthy_run_has_no_finding_of_high_confidence(tmp_path, size):
 
 @pytest.fixture(scope="module")
 def minutes_each():
-    """Return a function with the minutes that the next program may take, of those that are left for all."""
-    nums_left = iter(range(len(NAMES), 0, -1))
+    """Return a function with the minutes that a program may take, of those that are left: each rank counts."""
+    nums_left = dict(NUMS_OF_RANKS)
 
-    def share():
+    def share(name):
         left_min = MAX_MINUTES - (time.monotonic() - STARTED_S) / 60
-        return max(0.5, min(2.0, left_min / next(nums_left)))
+        share_of_rank = left_min / sum(nums_left.values())
+        return nums_left.pop(name) * max(0.5, min(2.0, share_of_rank))
 
     return share
 
@@ -211,6 +212,6 @@ def minutes_each():
 @each_program
 def test_the_top_finding_of_a_program_is_measured(name, tmp_path, minutes_each):
     """Its verdict is written, whatever it is: the page is for findings that were wrong, too."""
-    tried = try_program(name, tmp_path, max_minutes=minutes_each())
+    tried = try_program(name, tmp_path, max_minutes=minutes_each(name))
     write_row("programs", f"{name}.py", tried.cells(), [f"{one}.py" for one in NAMES])
     assert tried.rows

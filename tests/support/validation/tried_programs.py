@@ -19,7 +19,7 @@ NAMES = (
     *("vision", "tabular", "language_model", "recurrent", "adversarial"),
     *("policy", "autoencoder", "two_ranks", "objects", "logged"),
 )
-_NUM_RANKS = {"two_ranks": 2}
+NUMS_OF_RANKS = dict.fromkeys(NAMES, 1) | {"two_ranks": 2}
 _TOLERANCE = 0.05
 """A prediction within this share of the step of the measured interval is right."""
 
@@ -59,7 +59,7 @@ class TriedProgram:
             _read_kind(self.name),
             format_optional_ms(step_ns),
             "none" if finding is None else f"`{finding.kind}`, {finding.confidence}",
-            format_optional_ms(finding.saving_ns_per_step if finding is not None else None),
+            format_optional_ms(None if finding is None else predict_saving_ns(finding)),
             gain,
             self.verdict,
             "; ".join(map(_describe_row, self.experiment.rows)),
@@ -71,7 +71,7 @@ def try_program(name: str, folder: Path, *, max_minutes: float, num_rounds: int 
     out = folder / name
     options = ["--yes", "--json", "-o", str(out), "--rounds", str(num_rounds), "--max-minutes", f"{max_minutes:.2f}"]
     words = [sys.executable, str(PROGRAMS / f"{name}.py")]
-    if num_ranks := _NUM_RANKS.get(name):
+    if (num_ranks := NUMS_OF_RANKS[name]) > 1:
         words[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
     experiment = run_try([*options, "--", *words], folder, timeout_s=60 * max_minutes + 120)
     findings = kinetoscope.analyze(out, cache=False).findings
@@ -99,6 +99,13 @@ def choose_finding(findings: Sequence[Finding]) -> Finding | None:
     return next((one for one in findings if one.kind in KINDS_WITH_VARIANTS), next(iter(findings), None))
 
 
+def predict_saving_ns(finding: Finding) -> float | None:
+    """Return the saving per step that a finding predicts for settings, such as workers: all that variants change."""
+    if not finding.saving_ns_per_step or not finding.saving_share or finding.reachable_share is None:
+        return finding.saving_ns_per_step
+    return finding.saving_ns_per_step * finding.reachable_share / finding.saving_share
+
+
 def judge(finding: Finding | None, rows: Sequence[ExperimentRow]) -> str:
     """Return the judgment of a finding by the measured rows; without a finding, a fix may have been missed."""
     if not rows:
@@ -108,7 +115,7 @@ def judge(finding: Finding | None, rows: Sequence[ExperimentRow]) -> str:
         return f"missed: {faster[0]} gains" if faster else "right: no variant gains"
     if finding.measured is None:
         return "no variant fixes it"
-    measured, predicted = finding.measured, finding.saving_share
+    measured, predicted = finding.measured, finding.reachable_share
     if measured.verdict in ("slower", "same") and (predicted or 0) >= _MIN_MISLEADING:
         what = "makes it slower" if measured.verdict == "slower" else "changes nothing"
         return f"misleading: the best variant {what}"
