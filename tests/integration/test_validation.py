@@ -175,7 +175,7 @@ def test_no_saving_is_predicted_without_a_trusted_replay(trials, script):
 
 @whole
 def test_a_leak_is_as_large_as_the_graphs_that_are_kept(trials):
-    trial = trials[0]("graph_leak")
+    trial = trials("graph_leak")
     truth = int(trial.printed[0].split()[0])
     for first in trial.firsts:
         assert dict(first.evidence)["bytes_per_step"] == pytest.approx(truth, rel=0.2)
