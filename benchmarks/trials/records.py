@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.experiments.statistics import SAME_SHARE
+from kinetoscope.formats.experiments import MIN_CHANGE
 
 Kind = Literal["edit", "planted", "same", "busy"]
 """``edit``: the program and its edit, without `kinetoscope try`; ``planted``: `try` with the variant that replaces the
@@ -90,7 +90,7 @@ def is_wrong(record: TrialRecord, edits: dict[str, float]) -> bool:
 
 
 def _expect_verdict(edit: float) -> str:
-    return "same" if abs(edit) < SAME_SHARE else "slower" if edit > 0 else "faster"
+    return "same" if abs(edit) < MIN_CHANGE else "slower" if edit > 0 else "faster"
 
 
 def render_table(records: Sequence[TrialRecord], num_planned: dict[Kind, int]) -> str:

@@ -76,14 +76,11 @@ def _find_kind(word: str, run: str | None, known: Mapping[str, Explanation]) -> 
 
 def _find_numbered(number: int, run: str | None) -> tuple[str, str]:
     """Return the kind and the title of a finding by its number in `kinetoscope summary`."""
-    from kinetoscope.analysis.analyze import analyze_sources
-    from kinetoscope.analysis.compressed_pickle import packed_map_function
-    from kinetoscope.analysis.summaries import Selection
-    from kinetoscope.cli.paths import find_newest_run, require_existing
+    from kinetoscope.cli.loading import read_findings
+    from kinetoscope.cli.paths import find_newest_run
 
     path = run or find_newest_run()
-    require_existing([path])
-    findings = analyze_sources([path], Selection(), packed_map_function(None)).findings
+    findings = read_findings(path)
     if not 1 <= number <= len(findings):
         count = format_count(len(findings), "finding") if findings else "no finding"
         raise SettingsError(f"There is no finding {number}: {sanitize(path)} has {count}.")

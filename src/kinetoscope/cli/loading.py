@@ -1,17 +1,31 @@
-"""Loading of traces as frames, with a progress bar."""
+"""Loading of traces as frames, with a progress bar, and of the findings of a run."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.cli.progress import Progress, Result, run_parallel
 from kinetoscope.frames.load import list_traces, load_one
 from kinetoscope.frames.trace import Trace
 
+if TYPE_CHECKING:
+    from kinetoscope.analysis.findings.finding import Finding
+
 
 def load_traces(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:
     """Return the traces of all ``names`` as frames."""
     return read_each(partial(load_one, cache=cache), [found for name in names for found in list_traces(name, attempt)])
+
+
+def read_findings(run: str) -> "Sequence[Finding]":
+    """Return the findings of a run, in the order of `kinetoscope summary`."""
+    from kinetoscope.analysis.analyze import analyze_sources
+    from kinetoscope.analysis.compressed_pickle import packed_map_function
+    from kinetoscope.analysis.summaries import Selection
+    from kinetoscope.cli.paths import require_existing
+
+    require_existing([run])
+    return analyze_sources([run], Selection(), packed_map_function(None)).findings
 
 
 def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:

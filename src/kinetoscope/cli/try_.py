@@ -12,14 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.analyze import analyze_sources
-from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.summaries import Selection
 from kinetoscope.autoinstrument.trial_files import MIN_STEPS
 from kinetoscope.cli.arg_types import parse_positive_int, parse_positive_seconds, parse_whole_number
+from kinetoscope.cli.loading import read_findings
 from kinetoscope.cli.options import add_json
-from kinetoscope.cli.paths import require_existing
 from kinetoscope.cli.run import find_option
 from kinetoscope.cli.signals import catch_signals
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
@@ -94,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     files = [Path(file).absolute() for file in arguments.variants]
     variants = load_variants(files)
-    findings = _read_findings(arguments.run) if arguments.run else None
+    findings = read_findings(arguments.run) if arguments.run else None
     requests = _choose_requests(arguments, variants, findings)
     if arguments.dry_run:
         _print_variants(requests, variants)
@@ -134,12 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
     return _INTERRUPTED if experiment.was_interrupted else 0
 
 
-def _read_findings(run: str | Path) -> Sequence[Finding]:
-    """Return the findings of a run."""
-    require_existing([str(run)])
-    return analyze_sources([run], Selection(), packed_map_function(None)).findings
-
-
 def _choose_requests(
     arguments: argparse.Namespace, variants: Mapping[str, Variant], findings: Sequence[Finding] | None
 ) -> list[Request]:
@@ -154,7 +145,7 @@ def _suggest_from_recording(recording: Path, out: Path, variants: Mapping[str, V
     for path in recording.iterdir():
         if not (out / path.name).exists():
             shutil.move(path, out / path.name)
-    return suggest_requests(_read_findings(out), variants)
+    return suggest_requests(read_findings(str(out)), variants)
 
 
 def _check(arguments: argparse.Namespace, words: Sequence[str]) -> None:

@@ -21,14 +21,13 @@ from kinetoscope.experiments.start import (
     run_start,
 )
 from kinetoscope.experiments.statistics import (
-    SAME_SHARE,
     Judged,
     Rounds,
     compute_typical_step_ns,
     estimate_noise,
     judge,
 )
-from kinetoscope.formats.experiments import AppliedVariant, Experiment, ExperimentRow, Results, Verdict
+from kinetoscope.formats.experiments import MIN_CHANGE, AppliedVariant, Experiment, ExperimentRow, Results, Verdict
 from kinetoscope.variants.facts import Facts
 
 LIMIT_RATIO, MIN_LIMIT_S = 5, 60.0
@@ -339,7 +338,7 @@ class ExperimentRun:
 
     def _is_settled(self, row: _Row) -> bool:
         judged = self._judge()[self._rows.index(row)]
-        return judged is not None and (judged.width < SAME_SHARE or judged.verdict == "slower")
+        return judged is not None and (judged.width < MIN_CHANGE or judged.verdict == "slower")
 
     def _find_peak(self, result: StartResult) -> int:
         of_device = [rank.peak_device_bytes for rank in result.ranks if rank.peak_device_bytes]

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 from kinetoscope.analysis.compare.typical_values import student_quantile
-from kinetoscope.formats.experiments import Verdict
+from kinetoscope.formats.experiments import MIN_CHANGE, Verdict
 
 NUM_BLOCKS = 6
 """Number of blocks of steps in a start; see `compute_typical_step_ns`."""
-SAME_SHARE = 0.03
-"""A change within this share of the step is no significant change; intervals narrower than it need no more rounds."""
 
 CONFIDENCE = 0.95
 """Confidence level of all intervals of an experiment together."""
@@ -110,8 +108,8 @@ def _judge_one(differences: Sequence[float], variance: float, freedom: int, tail
 
 
 def _classify(low: float, high: float) -> tuple[Verdict, str]:
-    limit = f"{SAME_SHARE:.0%}".replace("%", " %")
-    if low >= -SAME_SHARE and high <= SAME_SHARE:
+    limit = f"{MIN_CHANGE:.0%}".replace("%", " %")
+    if low >= -MIN_CHANGE and high <= MIN_CHANGE:
         return "same", f"the interval is within ±{limit}"
     if high < 0:
         return "faster", "the interval is below 0"

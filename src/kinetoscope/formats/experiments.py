@@ -27,7 +27,7 @@ KINDS_WITH_VARIANTS = frozenset(
 """Kinds of findings that a variant of Kinetoscope may fix."""
 
 MIN_CHANGE = 0.03
-"""Smaller changes of the step are no significant change: the limit of the verdicts in `experiments`."""
+"""Smaller changes of the step are no significant change; intervals narrower than it need no more rounds of `try`."""
 
 Verdict = Literal["faster", "slower", "same", "unsure", "failed", "not_applied"]
 """``same``: no significant change; ``unsure``: inconclusive; ``not_applied``: the variant changed nothing."""

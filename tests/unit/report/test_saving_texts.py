@@ -7,8 +7,6 @@ import pytest
 from kinetoscope.analysis.findings.finding import build_finding
 from kinetoscope.analysis.findings.triable import is_triable
 from kinetoscope.experiments.plan import suggest_requests
-from kinetoscope.experiments.statistics import SAME_SHARE
-from kinetoscope.formats.experiments import MIN_CHANGE
 from kinetoscope.report.descriptions import (
     build_advice,
     describe_evidence,
@@ -50,10 +48,6 @@ def report_with(*findings):
 
 
 # -- offers of `kinetoscope try`
-
-
-def test_the_limit_of_an_offer_is_what_try_calls_no_significant_change():
-    assert MIN_CHANGE == SAME_SHARE
 
 
 @pytest.mark.parametrize(
