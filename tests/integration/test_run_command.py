@@ -43,7 +43,6 @@ QUICK = (
 )
 KINDS = (
     *QUICK,
-    "accumulation of 20",
     *("gan 5", "gan 15", "two optimizers", "optimizer in backward", "lbfgs", "autograd.grad", "iterable dataset"),
     *("validation with gradients", "validation first", "kept iterator"),
     *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp", "fetched between", "rollout"),
