@@ -95,8 +95,7 @@ static PyMethodDef functions[] = {
      "Whether this is the first interpreter of the process. Others may use nothing else of this "
      "module."},
 #ifndef KINETOSCOPE_WITHOUT_RECORDER
-    {"use_tsc", use_tsc, METH_NOARGS,
-     "Reads time from the processor's time stamp counter from now on."},
+    {"use_tsc", use_tsc, METH_NOARGS, "Reads time from the CPU's time stamp counter from now on."},
     {"seal_chunks", seal_chunks, METH_O,
      "(chunks): gives back the memory of chunks that are full, and the space that their files do "
      "not need."},

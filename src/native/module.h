@@ -89,7 +89,7 @@ int text_setup(PyObject *module);
 /* scan/nested.c: which span contains which. */
 PyObject *nest_spans(PyObject *module, PyObject *args);
 PyObject *replay_graph(PyObject *module, PyObject *args);
-/* scan/coverage.c: unions of intervals, and what of a stretch of time they cover. */
+/* scan/coverage.c: unions of intervals, and the part of an interval that they cover. */
 PyObject *cover_intervals(PyObject *module, PyObject *stream);
 PyObject *count_begun(PyObject *module, PyObject *stream);
 PyObject *covered_until(PyObject *module, PyObject *args);

@@ -225,7 +225,7 @@ static PyObject *lines_read(LinesObject *self, PyObject *arguments)
     if (is_written.len == 1)
         stop = read_lines(self, fd, is_written.buf);
     else
-        PyErr_SetString(PyExc_ValueError, "One byte tells that everything is written.");
+        PyErr_SetString(PyExc_ValueError, "The end of the text is marked by one byte.");
     PyBuffer_Release(&is_written);
     PyObject *lines = stop < 0 ? NULL : owned_view(self->out);
     return lines != NULL ? Py_BuildValue("iN", stop, lines) : NULL;
@@ -362,7 +362,7 @@ static PyMethodDef lines_methods[] = {
 
 static PyGetSetDef lines_values[] = {
     {"metadata", (getter)lines_metadata, NULL,
-     "Where the lines are that tell of processes and threads.", NULL},
+     "Offsets of the lines that describe processes and threads.", NULL},
     {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
     {"are_true", (getter)lines_are_true, NULL,
      "Whether every name that was to be put right has been.", NULL},

@@ -36,7 +36,7 @@ using Save = void (*)(void *result, const std::string &path);
 
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
-/* pybind11's name for the ABI that this file is compiled for; empty if we do not know it. */
+/* pybind11's name for the ABI that this file is compiled for; empty if it is unknown. */
 #if defined(_LIBCPP_ABI_VERSION)
 static const char ABI[] = "system_libcpp_abi" TEXT(_LIBCPP_ABI_VERSION);
 #elif defined(_GLIBCXX_USE_CXX11_ABI)
@@ -189,7 +189,7 @@ static PyObject *start(PyObject *, PyObject *arguments)
         PyBuffer_Release(&is_written);
         return PyErr_Occurred()
                    ? nullptr
-                   : PyErr_Format(PyExc_ValueError, "One byte tells that all is written.");
+                   : PyErr_Format(PyExc_ValueError, "The end of the text is marked by one byte.");
     }
     Saving *saving = new Saving{{}, {}, {}, Py_NewRef(result), is_written, end_to_write};
     PyObject *capsule = PyCapsule_New(saving, SAVING, forget);
@@ -210,7 +210,7 @@ static PyObject *finish(PyObject *, PyObject *capsule)
 
 static PyMethodDef functions[] = {
     {"can_save", can_save, METH_VARARGS,
-     "(result, library): whether `save` knows how to save this."},
+     "(result, library): returns whether `save` can save this."},
     {"start", start, METH_VARARGS,
      "(result, library, path, is_written, fd, gives_way): begins to save a result of torch's, "
      "whose libtorch is that library,\n"

@@ -20,10 +20,10 @@ typedef struct {
     char *out, *out_end;
 } Copy;
 
-/* What we keep of an event besides its text. */
+/* Facts of an event in addition to its text. */
 typedef struct {
     char phase;
-    /* a Python frame; a frame of a thread whose number Kineto does not know */
+    /* a Python frame; a frame of a thread whose number Kineto lacks */
     int is_frame, is_orphan;
     enum FrameFate fate;
     int64_t begin, duration;
@@ -132,7 +132,7 @@ static int write_shifted(Copy *copy, char *value, int64_t begin)
 }
 
 /* Kineto writes frames of threads that it has no number for on thread 0, which viewers show as the
- * main thread. We give them a number of their own. */
+ * main thread. They get a new number. */
 static void move_orphan(Copy *copy, Facts *facts, char *value)
 {
     if (!facts->is_frame || copy->out - value != 1 || *value != '0') return;

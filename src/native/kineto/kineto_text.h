@@ -17,7 +17,7 @@
 #include "text/bytes.h"
 #include "kineto/profiler_frames.h"
 
-/* Why kineto_write_lines stopped; `_Stop` in torch/kineto_text.py. */
+/* Why kineto_write_lines stopped; `_StopReason` in torch/kineto_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };
 
 #define RECENT_NAMES 256 /* names that were kept lately, so that they are not kept again */

@@ -51,7 +51,7 @@ static int add(OwnFrames *own, int64_t number, int64_t above)
     return 1;
 }
 
-/* What the args say about a frame: its number and its parent's, as text; empty if they do not. */
+/* The number of a frame and of its parent in the args, as text; empty if they are missing. */
 typedef struct {
     Text number, parent;
 } FrameArgs;

@@ -1,4 +1,4 @@
-/* Our own Python frames in what Kineto saves: which frames are ours, and the frames above them.
+/* The profiler's own Python frames in Kineto's text, and the frames above them.
  * Does not use Python.
  *
  * `kinetoscope/torch/python_frames.py` does the same for whole traces, and has the prefixes of our
@@ -25,7 +25,7 @@ typedef struct {
 
 enum FrameFate { FRAME_STAYS, FRAME_GOES, FRAME_FAILED };
 
-/* Says whether a frame stays, from its name and the JSON text of its args, which ends at
+/* Decide whether a frame stays, by its name and the JSON text of its args, which ends at
  * `*args_end`. If it stays and its parent is ours, the text gets the nearest parent that is not
  * ours: up to 20 bytes more. Parents come before their children. */
 enum FrameFate profiler_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,

@@ -1,4 +1,4 @@
-/* Blocks of a pulse: what is left of steps whose places others need. */
+/* Blocks of a pulse: sums over the steps that newer ones have replaced. */
 
 #include "pulse/blocks.h"
 
@@ -12,7 +12,7 @@ static void add_sum(PulseSum *to, const PulseSum *more, int is_first)
     to->most = is_first || more->most > to->most ? more->most : to->most;
 }
 
-/* Adds a block of later steps. */
+/* Add a block of later steps. */
 static void add_block(PulseBlock *to, const PulseBlock *more)
 {
     int is_first = to->count == 0;
@@ -48,7 +48,7 @@ static PulseBlock block_of(const PulseStep *step)
     return block;
 }
 
-/* Makes room for more coarse blocks: each two become one. */
+/* Free half of the coarse blocks: each two become one. */
 static void fold_in_pairs(PulseFile *pulse, PulseHeader *header)
 {
     for (int64_t i = 0; i < header->num_coarse / 2; i++) {
@@ -60,23 +60,23 @@ static void fold_in_pairs(PulseFile *pulse, PulseHeader *header)
     header->steps_per_coarse *= 2;
 }
 
-static void fold_fine(PulseFile *pulse, PulseHeader *header, int64_t num_places,
+static void fold_fine(PulseFile *pulse, PulseHeader *header, int64_t max_coarse,
                       const PulseBlock *fine)
 {
     PulseBlock *coarse = &pulse->coarse[header->num_coarse];
     add_block(coarse, fine);
     if (coarse->count < header->steps_per_coarse) return;
-    if (++header->num_coarse == num_places) fold_in_pairs(pulse, header);
+    if (++header->num_coarse == max_coarse) fold_in_pairs(pulse, header);
     memset(&pulse->coarse[header->num_coarse], 0, sizeof *coarse);
 }
 
-void fold_step(PulseFile *pulse, PulseHeader *header, int64_t num_places, const PulseStep *step)
+void fold_step(PulseFile *pulse, PulseHeader *header, int64_t max_coarse, const PulseStep *step)
 {
     PulseBlock *fine = &pulse->fine[header->num_fine % PULSE_FINE_PLACES], of_step = block_of(step);
     add_block(fine, &of_step);
     if (fine->count < PULSE_PER_FINE) return;
     if (++header->num_fine - header->first_fine > PULSE_NUM_FINE)
-        fold_fine(pulse, header, num_places,
+        fold_fine(pulse, header, max_coarse,
                   &pulse->fine[header->first_fine++ % PULSE_FINE_PLACES]);
     memset(&pulse->fine[header->num_fine % PULSE_FINE_PLACES], 0, sizeof *fine);
 }

@@ -3,7 +3,7 @@
 
 #include "pulse/layout.h"
 
-/* Takes up a step whose place another one needs. There is room for `num_places` coarse blocks. */
-void fold_step(PulseFile *pulse, PulseHeader *header, int64_t num_places, const PulseStep *step);
+/* Add a step that a newer one replaces. The file has space for `max_coarse` coarse blocks. */
+void fold_step(PulseFile *pulse, PulseHeader *header, int64_t max_coarse, const PulseStep *step);
 
 #endif

@@ -14,14 +14,14 @@
 #define PULSE_OPTIMIZER 3
 #define PULSE_EVALUATION 4
 #define PULSE_CHECKPOINT 5
-#define PULSE_OTHER 6 /* the phase of what is in no other one */
+#define PULSE_OTHER 6 /* the time in no other phase */
 
-#define PULSE_NUM_EXACT 4096 /* steps, and how many a coarse block holds at first */
+#define PULSE_NUM_EXACT 4096 /* steps, and the steps of a coarse block at first */
 #define PULSE_PER_FINE 64
-#define PULSE_NUM_FINE 64 /* complete ones that are kept */
+#define PULSE_NUM_FINE 64 /* complete fine blocks */
 #define PULSE_FINE_PLACES 128
 
-/* The first page. What Python writes once is behind it: what process this is. */
+/* The first page. The description of the process, which Python writes once, follows it. */
 typedef struct {
     char magic[8];
     uint32_t version;
@@ -35,14 +35,14 @@ typedef struct {
     int64_t heartbeat;
     int64_t phase_since;
     uint32_t phase;
-    uint32_t known; /* the phases that are watched, as bits */
+    uint32_t known; /* the observed phases, as bits */
     int64_t step_began;
 } PulseHeader;
 
-/* What was found of a phase that lasts too long; `docs/hangs.md`. */
+/* Result of the check of a phase that lasts too long; `docs/hangs.md`. */
 #define PULSE_NOT_STUCK 0
 #define PULSE_SUSPECTED 1 /* not probed yet */
-#define PULSE_HELD 4      /* cannot be probed, since something holds the GIL */
+#define PULSE_HELD 4      /* cannot be probed: the GIL is held */
 
 typedef struct {
     uint32_t stuck, phase;

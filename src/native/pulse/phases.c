@@ -25,7 +25,7 @@ static void log_phase(PhaseLog *log, uint32_t phase, int64_t begin, int64_t end)
     if (begin < log->since) begin = log->since;
     PhaseSpan *last = log->count ? &log->spans[log->count - 1] : NULL;
     if (last != NULL && last->phase == phase && last->end == begin)
-        last->end = end; /* a step has ended in it */
+        last->end = end; /* a step ended in this span */
     else if (begin < end && has_room(log))
         log->spans[log->count++] = (PhaseSpan){begin, end, phase};
     else
@@ -38,7 +38,7 @@ void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
     if (UNLIKELY(writer->log.is_on))
         log_phase(&writer->log, header->phase, header->phase_since, now);
     if (UNLIKELY(writer->slow != NULL))
-        slow_note_phase(writer->slow, header->phase, header->phase_since, now);
+        slow_add_phase(writer->slow, header->phase, header->phase_since, now);
     writer->has_just_written = 0;
     writer->by_phase[header->phase] += now - header->phase_since;
     header->phase = phase;
@@ -46,7 +46,7 @@ void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
     header->phase_since = header->heartbeat = now;
 }
 
-/* Return how many nodes of autograd graphs this thread has built; -1 if unknown. */
+/* Return the number of autograd graph nodes that this thread has built; -1 if unknown. */
 static int64_t count_nodes(PulseWriter *writer)
 {
     if (writer->num_nodes == NULL || writer->thread != PyThread_get_thread_ident()) return -1;
@@ -57,7 +57,7 @@ static int64_t count_nodes(PulseWriter *writer)
     return count;
 }
 
-/* Return how many nodes were built in the running stretch, and start the next one. */
+/* Return the number of nodes built in the running interval, and start the next one. */
 int64_t take_built(PulseWriter *writer)
 {
     int64_t count = count_nodes(writer), before = writer->nodes_before;
@@ -66,8 +66,8 @@ int64_t take_built(PulseWriter *writer)
 }
 
 /* A loop that fetches the next batch between its forward and backward pass builds the graph before
- * the fetch: then the stretch before it is the forward pass. */
-void end_stretch_before_fetch(PulseWriter *writer)
+ * the fetch: then the interval before it is the forward pass. */
+void end_interval_before_fetch(PulseWriter *writer)
 {
     PulseHeader *header = &writer->header;
     if (header->phase != PULSE_OTHER) return;
@@ -96,13 +96,13 @@ PyObject *writer_enter(PyObject *self, PyObject *phase)
     }
     if (pulse == NULL) return Py_NewRef(phase);
     uint32_t before = writer->header.phase;
-    if (number == PULSE_DATA_WAIT) end_stretch_before_fetch(writer);
+    if (number == PULSE_DATA_WAIT) end_interval_before_fetch(writer);
     if (before == PULSE_DATA_WAIT) take_built(writer);
     change_phase(writer, (uint32_t)number);
     return PyLong_FromUnsignedLong(before);
 }
 
-/* -- what torch's hooks tell -- */
+/* -- called by torch's hooks -- */
 
 PyObject *writer_watch_thread(PyObject *self, PyObject *ident)
 {
@@ -112,8 +112,8 @@ PyObject *writer_watch_thread(PyObject *self, PyObject *ident)
     return new_none();
 }
 
-/* What went before a backward pass was the forward pass, which nothing else tells, also within the
- * closure of an optimizer's step. */
+/* The interval before a backward pass was the forward pass, also within the closure of an
+ * optimizer's step. Nothing else shows it. */
 PyObject *writer_begin_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
@@ -136,7 +136,7 @@ PyObject *writer_end_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_training_thread(writer) || --writer->backward_depth > 0) return new_none();
-    writer->backward_depth = 0; /* below it, where the hooks came within a pass */
+    writer->backward_depth = 0; /* below 0, if hooks were added within a pass */
     take_built(writer);
     change_phase(writer, writer->before_backward);
     return new_none();
@@ -148,7 +148,7 @@ PyObject *writer_begin_optimizer(PyObject *self, PyObject *const *Py_UNUSED(argu
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_training_thread(writer)) return new_none();
     if (writer->header.phase == PULSE_OPTIMIZER) {
-        writer->num_nested++; /* its class calls the step of the one above, and both are hooked */
+        writer->num_nested++; /* its class calls the step of its base class, and both are hooked */
     } else {
         writer->num_nested = 0;
         writer->before_optimizer = writer->header.phase;
@@ -172,7 +172,7 @@ PyObject *writer_end_optimizer(PyObject *self, PyObject *const *Py_UNUSED(argume
     return new_none();
 }
 
-/* What is written of a checkpoint, which is all from the first call to the last. */
+/* A checkpoint lasts from the first call that writes it to the last. */
 PyObject *writer_begin_checkpoint(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
@@ -207,7 +207,7 @@ PyObject *writer_watch_graph(PyObject *self, PyObject *num_nodes)
 PyObject *writer_expect_fetch(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
-    if (is_training_thread(writer)) end_stretch_before_fetch(writer);
+    if (is_training_thread(writer)) end_interval_before_fetch(writer);
     return new_none();
 }
 

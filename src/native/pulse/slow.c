@@ -1,7 +1,7 @@
-/* SlowSteps: tells which of the steps that a pulse counts took much longer than the others.
+/* SlowSteps: finds the steps of a pulse that took much longer than others.
  *
- * The training thread notes phases and ends steps, with the GIL. Our own thread waits without it,
- * and takes it only when a step is late or was slow. */
+ * The training thread adds phases and ends steps, with the GIL. The sampling thread waits without
+ * it, and takes it only when a step is late or was slow. */
 
 #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
@@ -17,33 +17,33 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NUM_RECENT 256    /* steps, to which a step is compared */
-#define MIN_STEPS 64      /* fewer do not tell what is usual */
-#define MAX_SLOW 12       /* of these; if more take long, that is a length of their own */
+#define NUM_RECENT 256    /* steps, with which a step is compared */
+#define MIN_STEPS 64      /* fewer give no reliable median */
+#define MAX_SLOW 12       /* of these; if more are long, they are a group of longer steps */
 #define REFRESH_EVERY 32  /* steps */
-#define MAX_STRETCHES 256 /* of phases, in one step */
+#define MAX_INTERVALS 256 /* of phases, in one step */
 #define MAX_MARKS 256     /* in one step, too */
-#define MAX_WAITING 8     /* slow steps that were not collected yet */
-#define LATE_NS 5000000   /* the least time after the usual one when the first sample is due */
+#define MAX_WAITING 8     /* slow steps that were not taken yet */
+#define LATE_NS 5000000   /* the first sample is due at least so long after the median */
 #define SAMPLE_EVERY_NS 10000000
 #define MAX_WAIT_NS 1000000000
-#define MAX_SLEEP_NS 50000000 /* then another step may run, or be judged */
+#define MAX_SLEEP_NS 50000000 /* then another step may run or be compared */
 #define UNKNOWN (-1)
 
 typedef struct {
     int64_t begin, end;
     uint32_t phase;
-} Stretch;
+} Interval;
 
 typedef struct {
     uint32_t count, left_out;
-    Stretch kept[MAX_STRETCHES];
-} Stretches;
+    Interval kept[MAX_INTERVALS];
+} Intervals;
 
 /* The user's spans in a step, in the order of their ends. */
 typedef struct {
     uint32_t count;
-    Stretch kept[MAX_MARKS]; /* whose phase is the name's number */
+    Interval kept[MAX_MARKS]; /* whose phase is the name's number */
 } Marks;
 
 /* The times of a step: `starved` is run-queue delay, UNKNOWN where the system has no count. */
@@ -55,7 +55,7 @@ typedef struct {
     PulseStep step;
     Times times, usual;
     int64_t limit;
-    Stretches stretches;
+    Intervals intervals;
     Marks marks;
 } SlowStep;
 
@@ -63,20 +63,20 @@ typedef struct {
     PyObject_HEAD
     unsigned long thread;     /* that made this: the training thread */
     int file;                 /* the schedstat of the training thread; -1 if there is none */
-    int64_t starved;          /* what it said last; or UNKNOWN */
-    int is_on, is_comparable; /* whether steps are judged, and the one that runs can be */
-    int64_t num_judged;
-    Times recent[NUM_RECENT]; /* in which they go round */
-    int64_t usual, limit;     /* of durations; the limit is INT64_MAX until enough is known */
-    Stretches stretches;      /* of the step that runs, as are the marks */
+    int64_t starved;          /* its last value; or UNKNOWN */
+    int is_on, is_comparable; /* whether steps are compared, and the running one can be */
+    int64_t num_compared;
+    Times recent[NUM_RECENT]; /* a ring */
+    int64_t usual, limit;     /* of durations; the limit is INT64_MAX before MIN_STEPS */
+    Intervals intervals;      /* of the running step, as are the marks */
     Marks marks;
     SlowStep *waiting[MAX_WAITING];
     uint32_t num_taken, num_left_out;
-    PyThread_type_lock stopped; /* can be taken once it is stopped */
+    PyThread_type_lock stopped; /* free once it is stopped */
     int is_stopped;
-    /* What our thread reads without the GIL. */
+    /* Read by the sampling thread without the GIL. */
     uint32_t num_found;
-    int64_t began, late_after; /* the step that runs; INT64_MAX: it is never late */
+    int64_t began, late_after; /* of the running step; INT64_MAX: it is never late */
     int64_t sampled, sampled_at;
 } SlowSteps;
 
@@ -87,17 +87,17 @@ int is_slow_steps(PyObject *object)
     return Py_TYPE(object) == slow_type;
 }
 
-static void share(int64_t *place, int64_t value)
+static void store_shared(int64_t *address, int64_t value)
 {
-    __atomic_store_n(place, value, __ATOMIC_RELEASE);
+    __atomic_store_n(address, value, __ATOMIC_RELEASE);
 }
 
-static int64_t shared(const int64_t *place)
+static int64_t load_shared(const int64_t *address)
 {
-    return __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(address, __ATOMIC_ACQUIRE);
 }
 
-/* -- what is usual -- */
+/* -- medians and the limit -- */
 
 static void swap(int64_t *one, int64_t *other)
 {
@@ -106,7 +106,7 @@ static void swap(int64_t *one, int64_t *other)
     *other = kept;
 }
 
-/* The value that has so many below it; sorts the values partly. */
+/* Return the value with so many values below it; sorts the values partly. */
 static int64_t value_at(int64_t *values, uint32_t count, uint32_t middle)
 {
     uint32_t first = 0, last = count;
@@ -130,7 +130,7 @@ static int64_t value_at(int64_t *values, uint32_t count, uint32_t middle)
     return values[middle];
 }
 
-/* The middle value, of two the greater one. */
+/* Return the median; of two middle values, the greater one. */
 static int64_t median_of(int64_t *values, uint32_t count)
 {
     return value_at(values, count, count / 2);
@@ -138,7 +138,7 @@ static int64_t median_of(int64_t *values, uint32_t count)
 
 static uint32_t num_recent(const SlowSteps *slow)
 {
-    return slow->num_judged < NUM_RECENT ? (uint32_t)slow->num_judged : NUM_RECENT;
+    return slow->num_compared < NUM_RECENT ? (uint32_t)slow->num_compared : NUM_RECENT;
 }
 
 static int64_t larger(int64_t one, int64_t other)
@@ -146,9 +146,9 @@ static int64_t larger(int64_t one, int64_t other)
     return one > other ? one : other;
 }
 
-/* How long a usual step takes, and how long one may take. Where many are beyond that, they have a
- * length of their own, or vary as much: only what is a third beyond most of these is slow then.
- * Where some of such a length are just below the limit, those that vary a little more are not. */
+/* Update the median and the limit. If more than MAX_SLOW steps exceed the limit, there is a group
+ * of longer steps, or steps vary as much: then only a step that exceeds most of these by a third is
+ * slow. If such a group is just below the limit, a step must exceed most of it by a tenth. */
 static void refresh(SlowSteps *slow)
 {
     int64_t values[NUM_RECENT], away[NUM_RECENT];
@@ -163,8 +163,8 @@ static void refresh(SlowSteps *slow)
     slow->limit = most > limit ? most + most / 3 : larger(limit, most + most / 10);
 }
 
-/* The median of what starts at that many bytes within the times of recent steps. */
-static int64_t usual_at(const SlowSteps *slow, size_t offset)
+/* Return the median of the field at that offset in the times of recent steps. */
+static int64_t median_at(const SlowSteps *slow, size_t offset)
 {
     int64_t values[NUM_RECENT];
     for (uint32_t i = 0; i < num_recent(slow); i++)
@@ -172,18 +172,18 @@ static int64_t usual_at(const SlowSteps *slow, size_t offset)
     return median_of(values, num_recent(slow));
 }
 
-static void find_usual(const SlowSteps *slow, Times *usual)
+static void fill_medians(const SlowSteps *slow, Times *usual)
 {
     usual->duration = slow->usual;
-    usual->starved = usual_at(slow, offsetof(Times, starved));
+    usual->starved = median_at(slow, offsetof(Times, starved));
     for (size_t phase = 0; phase < PULSE_NUM_PHASES; phase++)
-        usual->by_phase[phase] = usual_at(slow,
-                                          offsetof(Times, by_phase) + phase * sizeof(int64_t));
+        usual->by_phase[phase] = median_at(slow,
+                                           offsetof(Times, by_phase) + phase * sizeof(int64_t));
 }
 
 /* -- a step -- */
 
-/* The run-queue delay of the training thread since the last call. */
+/* Return the run-queue delay of the training thread since the last call. */
 static int64_t starved_since(SlowSteps *slow)
 {
     char text[128];
@@ -198,37 +198,38 @@ static int64_t starved_since(SlowSteps *slow)
     return before == UNKNOWN || slow->starved < before ? UNKNOWN : slow->starved - before;
 }
 
-static void keep(SlowSteps *slow, const PulseStep *step, const Times *times)
+static void store(SlowSteps *slow, const PulseStep *step, const Times *times)
 {
-    uint32_t place = slow->num_found % MAX_WAITING;
+    uint32_t index = slow->num_found % MAX_WAITING;
     if (slow->num_found - slow->num_taken >= MAX_WAITING) {
         slow->num_left_out++;
         return;
     }
-    if (slow->waiting[place] == NULL) slow->waiting[place] = malloc(sizeof(SlowStep));
-    SlowStep *kept = slow->waiting[place];
+    if (slow->waiting[index] == NULL) slow->waiting[index] = malloc(sizeof(SlowStep));
+    SlowStep *kept = slow->waiting[index];
     if (kept == NULL) return;
     kept->step = *step;
     kept->times = *times;
     kept->limit = slow->limit;
-    kept->stretches = slow->stretches;
+    kept->intervals = slow->intervals;
     kept->marks = slow->marks;
-    find_usual(slow, &kept->usual);
+    fill_medians(slow, &kept->usual);
     __atomic_store_n(&slow->num_found, slow->num_found + 1, __ATOMIC_RELEASE);
 }
 
-static void judge_step(SlowSteps *slow, const PulseStep *step, int64_t starved)
+static void compare_step(SlowSteps *slow, const PulseStep *step, int64_t starved)
 {
-    Times *times = &slow->recent[slow->num_judged++ % NUM_RECENT];
+    Times *times = &slow->recent[slow->num_compared++ % NUM_RECENT];
     times->duration = step->duration;
     times->starved = starved;
     memcpy(times->by_phase, step->by_phase, sizeof times->by_phase);
     int is_slow = step->duration > slow->limit;
-    if (is_slow || slow->num_judged % REFRESH_EVERY == 0) refresh(slow);
-    if (is_slow && step->duration > slow->limit) keep(slow, step, times);
+    if (is_slow || slow->num_compared % REFRESH_EVERY == 0) refresh(slow);
+    if (is_slow && step->duration > slow->limit) store(slow, step, times);
 }
 
-/* Half of the way to what is slow: where steps vary much, few usual ones are sampled. */
+/* Return the duration after which a step is sampled: halfway from the median to the limit. Where
+ * steps vary much, few usual ones are sampled. */
 static int64_t late_after(const SlowSteps *slow)
 {
     if (!slow->is_on || !slow->is_comparable || slow->limit == INT64_MAX) return INT64_MAX;
@@ -239,20 +240,20 @@ static int64_t late_after(const SlowSteps *slow)
 void slow_begin_step(PyObject *object, int64_t begin)
 {
     SlowSteps *slow = (SlowSteps *)object;
-    slow->stretches.count = slow->stretches.left_out = slow->marks.count = 0;
-    share(&slow->began, begin);
+    slow->intervals.count = slow->intervals.left_out = slow->marks.count = 0;
+    store_shared(&slow->began, begin);
 }
 
-void slow_note_phase(PyObject *object, uint32_t phase, int64_t begin, int64_t end)
+void slow_add_phase(PyObject *object, uint32_t phase, int64_t begin, int64_t end)
 {
-    Stretches *stretches = &((SlowSteps *)object)->stretches;
-    Stretch *last = stretches->count > 0 ? &stretches->kept[stretches->count - 1] : NULL;
+    Intervals *intervals = &((SlowSteps *)object)->intervals;
+    Interval *last = intervals->count > 0 ? &intervals->kept[intervals->count - 1] : NULL;
     if (last != NULL && last->phase == phase && last->end == begin)
         last->end = end;
-    else if (begin < end && stretches->count < MAX_STRETCHES)
-        stretches->kept[stretches->count++] = (Stretch){begin, end, phase};
+    else if (begin < end && intervals->count < MAX_INTERVALS)
+        intervals->kept[intervals->count++] = (Interval){begin, end, phase};
     else
-        stretches->left_out += begin < end;
+        intervals->left_out += begin < end;
 }
 
 int slow_wants_marks(PyObject *object)
@@ -261,16 +262,16 @@ int slow_wants_marks(PyObject *object)
     return slow->is_on && slow->thread == PyThread_get_thread_ident();
 }
 
-/* A span that began in an earlier step is not of this one. */
-void slow_note_mark(PyObject *object, uint32_t name, int64_t begin, int64_t end)
+/* Spans that began in an earlier step are left out. */
+void slow_add_mark(PyObject *object, uint32_t name, int64_t begin, int64_t end)
 {
     SlowSteps *slow = (SlowSteps *)object;
     Marks *marks = &slow->marks;
     if (!slow_wants_marks(object) || begin < slow->began || end < begin) return;
     if (marks->count < MAX_MARKS)
-        marks->kept[marks->count++] = (Stretch){begin, end, name};
+        marks->kept[marks->count++] = (Interval){begin, end, name};
     else
-        slow->stretches.left_out++;
+        slow->intervals.left_out++;
 }
 
 void slow_end_step(PyObject *object, const PulseStep *step)
@@ -278,41 +279,42 @@ void slow_end_step(PyObject *object, const PulseStep *step)
     SlowSteps *slow = (SlowSteps *)object;
     if (slow->is_on) {
         int64_t starved = starved_since(slow);
-        if (slow->is_comparable) judge_step(slow, step, starved);
+        if (slow->is_comparable) compare_step(slow, step, starved);
         slow->is_comparable = 1;
     }
-    share(&slow->late_after, late_after(slow));
+    store_shared(&slow->late_after, late_after(slow));
     slow_begin_step(object, step->begin + step->duration);
 }
 
 /* -- from Python -- */
 
-static PyObject *slow_judge(PyObject *self, PyObject *is_on)
+static PyObject *slow_set_enabled(PyObject *self, PyObject *is_on)
 {
     SlowSteps *slow = (SlowSteps *)self;
     int is_wanted = PyObject_IsTrue(is_on);
     if (is_wanted < 0) return NULL;
     if (is_wanted == slow->is_on) return new_none();
     slow->is_on = is_wanted;
-    slow->is_comparable = 0; /* a part of the step that runs was different */
+    slow->is_comparable = 0; /* a part of the running step was different */
     slow->starved = UNKNOWN;
-    share(&slow->late_after, late_after(slow));
+    store_shared(&slow->late_after, late_after(slow));
     return new_none();
 }
 
-/* When our thread has to look again; 0: at once. */
+/* Return the time of the next sample; 0: a step can be taken now. */
 static int64_t due_at(const SlowSteps *slow)
 {
-    int64_t began = shared(&slow->began), after = shared(&slow->late_after), sampled, next;
+    int64_t began = load_shared(&slow->began), after = load_shared(&slow->late_after), sampled,
+            next;
     if (__atomic_load_n(&slow->num_found, __ATOMIC_ACQUIRE) != slow->num_taken) return 0;
-    sampled = shared(&slow->sampled);
+    sampled = load_shared(&slow->sampled);
     if (sampled != 0 && sampled != began) return 0;
     if (after == INT64_MAX) return INT64_MAX;
-    next = sampled != 0 ? shared(&slow->sampled_at) + SAMPLE_EVERY_NS : 0;
+    next = sampled != 0 ? load_shared(&slow->sampled_at) + SAMPLE_EVERY_NS : 0;
     return began + after > next ? began + after : next;
 }
 
-/* Waits at most a second, or until it is stopped; whether there is something to look at. */
+/* Wait at most a second, or until it is stopped; return whether a sample or a step is due. */
 static int wait_until_due(SlowSteps *slow)
 {
     int64_t until = monotonic_ns() + MAX_WAIT_NS, now, due;
@@ -342,8 +344,8 @@ static PyObject *slow_late_step(PyObject *self, PyObject *Py_UNUSED(nothing))
     SlowSteps *slow = (SlowSteps *)self;
     int64_t now = monotonic_ns(), after = slow->late_after;
     int is_late = after != INT64_MAX && now - slow->began >= after;
-    share(&slow->sampled, is_late ? slow->began : 0);
-    share(&slow->sampled_at, now);
+    store_shared(&slow->sampled, is_late ? slow->began : 0);
+    store_shared(&slow->sampled_at, now);
     return PyLong_FromLongLong(is_late ? slow->began : 0);
 }
 
@@ -376,11 +378,11 @@ static PyObject *times_tuple(const Times *times)
     return Py_BuildValue("(LNN)", (long long)times->duration, phases, known_time(times->starved));
 }
 
-static PyObject *stretches_list(const Stretch *kept, uint32_t count)
+static PyObject *intervals_list(const Interval *kept, uint32_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
-        const Stretch *each = &kept[i];
+        const Interval *each = &kept[i];
         PyObject *item = Py_BuildValue("(kLL)", (unsigned long)each->phase, (long long)each->begin,
                                        (long long)each->end);
         if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) Py_CLEAR(list);
@@ -394,18 +396,18 @@ static PyObject *slow_take(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (slow->num_found == slow->num_taken) return new_none();
     const SlowStep *found = slow->waiting[slow->num_taken % MAX_WAITING];
     PyObject *times = times_tuple(&found->times), *usual = times_tuple(&found->usual);
-    PyObject *stretches = stretches_list(found->stretches.kept, found->stretches.count);
-    PyObject *marks = stretches_list(found->marks.kept, found->marks.count);
+    PyObject *intervals = intervals_list(found->intervals.kept, found->intervals.count);
+    PyObject *marks = intervals_list(found->marks.kept, found->marks.count);
     const PulseStep *step = &found->step;
     PyObject *taken = NULL;
-    if (times != NULL && usual != NULL && stretches != NULL && marks != NULL)
+    if (times != NULL && usual != NULL && intervals != NULL && marks != NULL)
         taken = Py_BuildValue("(LkLOOLOOk)", (long long)step->step, (unsigned long)step->epoch,
                               (long long)step->begin, times, usual, (long long)found->limit,
-                              stretches, marks, (unsigned long)found->stretches.left_out);
-    slow->num_taken++; /* only now: from here on another step may take its place */
+                              intervals, marks, (unsigned long)found->intervals.left_out);
+    slow->num_taken++; /* last: now another step may overwrite this one */
     Py_XDECREF(times);
     Py_XDECREF(usual);
-    Py_XDECREF(stretches);
+    Py_XDECREF(intervals);
     Py_XDECREF(marks);
     return taken;
 }
@@ -450,16 +452,16 @@ static void slow_dealloc(PyObject *self)
 }
 
 static PyMethodDef slow_methods[] = {
-    {"judge", slow_judge, METH_O,
-     "(is_on): whether steps are compared from now on; not the one that runs, if this changes."},
+    {"set_enabled", slow_set_enabled, METH_O,
+     "(is_on): compares steps from now on, or stops; leaves out the running one if this changes."},
     {"wait", slow_wait, METH_NOARGS,
-     "(): waits at most a second, or until stop(); whether a step is late or was slow."},
+     "(): waits at most a second, or until stop(); returns whether a step is late or was slow."},
     {"late_step", slow_late_step, METH_NOARGS,
-     "(): when the step that runs began, if it is late, and is sampled now; else 0."},
-    {"began", begin_of_step, METH_NOARGS, "(): when the step that runs began."},
+     "(): the start of the running step if it is late, which counts as sampled now; else 0."},
+    {"began", begin_of_step, METH_NOARGS, "(): the start of the running step."},
     {"take", slow_take, METH_NOARGS, "(): the next slow step, or None."},
     {"num_left_out", slow_num_left_out, METH_NOARGS,
-     "(): how many slow steps there were beyond those that can wait to be taken."},
+     "(): the number of slow steps for which there was no space."},
     {"stop", slow_stop, METH_NOARGS, "Ends wait() on another thread."},
     {NULL, NULL, 0, NULL},
 };

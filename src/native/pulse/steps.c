@@ -28,7 +28,7 @@ PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
-/* Return the next place in the ring. Between begin_writing and publish_step. */
+/* Return the next element of the ring. Called between begin_writing and publish_step. */
 static PulseStep *next_step(PulseWriter *writer)
 {
     PulseHeader *header = &writer->header;
@@ -45,7 +45,7 @@ static void publish_step(PulseWriter *writer)
     publish_header(writer);
 }
 
-/* Take the time after a step's earlier end off its phases: first off "other", in which a loop
+/* Subtract the time after a step's earlier end from its phases: first from "other", in which a loop
  * ends. */
 static void cut_phases(PulseWriter *writer, int64_t excess)
 {
@@ -56,7 +56,7 @@ static void cut_phases(PulseWriter *writer, int64_t excess)
     }
 }
 
-/* The next step begins now, also if this one has ended before. */
+/* The next step begins now, also if this one ended earlier. */
 static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t end, int64_t now)
 {
     PulseHeader *header = &writer->header;
@@ -116,7 +116,7 @@ PyObject *writer_count_steps(PyObject *self, PyObject *const *arguments, Py_ssiz
     PulseWriter *writer = (PulseWriter *)self;
     if (count != 4)
         return PyErr_Format(PyExc_TypeError, "count_steps takes a number, a batch, an epoch, and "
-                                             "whether fetches need nothing, either.");
+                                             "whether fetches are counted, too.");
     int64_t num_steps = PyLong_AsLongLong(arguments[0]), batch = PyLong_AsLongLong(arguments[1]);
     int64_t epoch = PyLong_AsLongLong(arguments[2]);
     int with_fetches = PyObject_IsTrue(arguments[3]);
@@ -151,11 +151,11 @@ PyObject *writer_begin_batch(PyObject *self, PyObject *Py_UNUSED(nothing))
 PyObject *writer_begin_fetch(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
-    int is_alone = writer->counting.with_fetches && is_training_thread(writer) &&
-                   writer->header.phase != PULSE_EVALUATION;
-    if (is_alone) end_stretch_before_fetch(writer);
-    if (is_alone) change_phase(writer, PULSE_DATA_WAIT);
-    return PyBool_FromLong(is_alone);
+    int is_counted = writer->counting.with_fetches && is_training_thread(writer) &&
+                     writer->header.phase != PULSE_EVALUATION;
+    if (is_counted) end_interval_before_fetch(writer);
+    if (is_counted) change_phase(writer, PULSE_DATA_WAIT);
+    return PyBool_FromLong(is_counted);
 }
 
 PyObject *writer_end_fetch(PyObject *self, PyObject *is_there)
@@ -170,7 +170,7 @@ PyObject *writer_end_fetch(PyObject *self, PyObject *is_there)
     return new_none();
 }
 
-/* Whether these are plain numbers, whose sum has capacity. */
+/* Return whether these are plain numbers whose sums do not overflow. */
 static int are_counts(PyObject *const *arguments, int64_t *samples, int64_t *tokens)
 {
     const int64_t most = INT64_C(1) << 60;

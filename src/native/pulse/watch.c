@@ -1,6 +1,6 @@
-/* Looks at what training does, on a thread that never takes the GIL. Another thread, of Python's,
- * waits here until a phase lasts too long, somebody asks for a recording, or the time is up. If the
- * GIL is held then, it gets no further; so the looks are not its own. */
+/* Checks the phases of training every 250 ms, on a thread that never takes the GIL. A thread of
+ * Python's waits here until a phase lasts too long, a recording is requested, or the time is up.
+ * That thread cannot do the checks itself, since it cannot continue while the GIL is held. */
 
 #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
@@ -20,17 +20,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_EVERY_NS INT64_C(250000000)
-#define LOOKS_PER_REQUEST 4
+#define CHECK_INTERVAL_NS INT64_C(250000000)
+#define CHECKS_PER_REQUEST 4
 #define OTHERS_MAY_WRITE 022
 
-/* Between two looks that are further apart the process was stopped, or had no processor: such time
- * says nothing of training. `kinetoscope.pulse.layout` has both numbers for Python. */
-#define STOOD_STILL_NS (4 * LOOK_EVERY_NS)
-/* For so long a thread of Python's could have looked closer. */
-#define HELD_AFTER_NS INT64_C(10000000000)
+/* If two checks are further apart, the process was suspended or waited for a CPU: this time is no
+ * stall of training. `kinetoscope.pulse.layout` has both numbers for Python. */
+#define FROZEN_NS (4 * CHECK_INTERVAL_NS)
+/* After this time without a probe by a thread of Python's, the GIL is held. */
+#define MAX_PROBE_NS INT64_C(10000000000)
 
-/* How a request begins; kinetoscope/formats/record_request.py has all of it. */
+/* Start of a request; kinetoscope/formats/record_request.py has its format. */
 #define REQUEST_MAGIC "KSRECORD"
 #define REQUEST_BYTES 512
 
@@ -48,37 +48,40 @@ struct Watch {
     PulseFile *file;
     char *request;
     Awaited awaited;
-    int64_t looked_at, since, stood_still; /* the last look; of the phase then, in nanoseconds */
-    int held_signal;                       /* 0 for none */
-    int64_t suspected_at, suspected;       /* when a suspicion was reported; for how long by now */
+    int64_t checked_at, since,
+        frozen;                      /* the last check; start of its phase, and frozen time in it */
+    int held_signal;                 /* 0 for none */
+    int64_t suspected_at, suspected; /* when a suspicion was reported; its duration so far */
 };
 
-/* The number in a file, if it is a request that only this user may write to; else 0. It
- * is opened anew each time: a network file system tells what others wrote when a file is opened. */
+/* Return the number of a request, or 0 if others may write to the file. It is opened anew each
+ * time: a network file system shows what others wrote only when a file is opened. */
 static uint32_t sequence_in(const char *path)
 {
     struct stat found;
     RequestHead head = {0};
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) return 0;
-    int is_ours = fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() &&
-                  !(found.st_mode & OTHERS_MAY_WRITE) && found.st_size == REQUEST_BYTES &&
-                  pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-                  memcmp(head.magic, REQUEST_MAGIC, sizeof head.magic) == 0;
+    int is_valid = fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+                   found.st_uid == geteuid() && !(found.st_mode & OTHERS_MAY_WRITE) &&
+                   found.st_size == REQUEST_BYTES &&
+                   pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+                   memcmp(head.magic, REQUEST_MAGIC, sizeof head.magic) == 0;
     close(file);
-    return is_ours ? head.sequence : 0;
+    return is_valid ? head.sequence : 0;
 }
 
-/* Notes for how long the process stood still in the phase that began at `since`. */
-static void note_look(Watch *watch, int64_t since, int64_t now)
+/* Add the time for which the process was frozen in the phase that started at `since`. */
+static void add_frozen_time(Watch *watch, int64_t since, int64_t now)
 {
-    int64_t apart = now - (watch->looked_at > since ? watch->looked_at : since);
-    if (watch->since != since) watch->stood_still = 0;
-    if (apart > STOOD_STILL_NS) watch->stood_still += apart;
+    int64_t apart = now - (watch->checked_at > since ? watch->checked_at : since);
+    if (watch->since != since) watch->frozen = 0;
+    if (apart > FROZEN_NS) watch->frozen += apart;
     watch->since = since;
 }
 
-/* Its handler runs here, and no other thread is disturbed. Without one it would end the process. */
+/* The handler runs on this thread and disturbs no other. Without one, the signal would end the
+ * process. */
 static void signal_own_thread(int number)
 {
     struct sigaction handler;
@@ -91,30 +94,30 @@ static void signal_own_thread(int number)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* A suspicion that was not probed: if this thread, which needs no GIL, could look for long,
- * so could others but for the GIL. */
-static void note_suspicion(Watch *watch, int64_t now)
+/* Report that the GIL is held if a suspicion was not probed: this thread, which needs no GIL, could
+ * check for long enough, so another thread could have probed it but for the GIL. */
+static void check_suspicion(Watch *watch, int64_t now)
 {
     PulseWatched *watched = &watch->file->watched;
     uint32_t stuck = PULSE_SUSPECTED;
     int64_t reported = __atomic_load_n(&watched->reported, __ATOMIC_RELAXED);
-    int64_t apart = now - watch->looked_at;
+    int64_t apart = now - watch->checked_at;
     if (__atomic_load_n(&watched->stuck, __ATOMIC_RELAXED) != stuck) return;
     if (watch->suspected_at != reported)
         watch->suspected = 0;
-    else if (apart <= STOOD_STILL_NS)
+    else if (apart <= FROZEN_NS)
         watch->suspected += apart;
     watch->suspected_at = reported;
-    if (watch->suspected <= HELD_AFTER_NS) return;
-    /* Stacks change while Python runs, and then must not be read; here nothing of Python's has run
-     * for long. They come first: who reads that the GIL is held looks for them. */
+    if (watch->suspected <= MAX_PROBE_NS) return;
+    /* Stacks must not be read while Python runs; here no Python has run for long. They are written
+     * first: a reader of PULSE_HELD expects them. */
     if (watch->held_signal != 0) signal_own_thread(watch->held_signal);
     __atomic_compare_exchange_n(&watched->stuck, &stuck, PULSE_HELD, 0, __ATOMIC_RELAXED,
                                 __ATOMIC_RELAXED);
 }
 
-/* Whether the phase that runs is stuck. Then the file says that this is suspected: if the GIL is
- * held, nothing more can be found out. */
+/* Return whether the running phase is stuck. Then the file has this suspicion: if the GIL is held,
+ * nothing more can be determined. */
 static int is_stuck(Watch *watch, int64_t now)
 {
     const PulseHeader *header = watch->header;
@@ -122,9 +125,9 @@ static int is_stuck(Watch *watch, int64_t now)
     PulseWatched *watched = &watch->file->watched;
     int64_t since = __atomic_load_n(&header->phase_since, __ATOMIC_ACQUIRE);
     uint32_t phase = __atomic_load_n(&header->phase, __ATOMIC_ACQUIRE);
-    note_look(watch, since, now);
-    if (since == awaited->spared || phase >= PULSE_NUM_PHASES) return 0;
-    if (now - since - watch->stood_still <= awaited->limits[phase]) return 0;
+    add_frozen_time(watch, since, now);
+    if (since == awaited->stuck_since || phase >= PULSE_NUM_PHASES) return 0;
+    if (now - since - watch->frozen <= awaited->limits[phase]) return 0;
     if (since != __atomic_load_n(&header->phase_since, __ATOMIC_ACQUIRE)) return 0;
     if (watched->since != since || watched->stuck == PULSE_NOT_STUCK)
         *watched = (PulseWatched){.stuck = PULSE_SUSPECTED,
@@ -132,46 +135,46 @@ static int is_stuck(Watch *watch, int64_t now)
                                   .since = since,
                                   .reported = now,
                                   .thread = watched->thread};
-    note_suspicion(watch, now);
+    check_suspicion(watch, now);
     return 1;
 }
 
 static void wake(Watch *watch, int woken)
 {
-    if (!watch->is_awaited) return; /* it is found again at the next look */
+    if (!watch->is_awaited) return; /* the next check finds it again */
     watch->is_awaited = 0;
     watch->woken = woken;
     pthread_cond_broadcast(&watch->changed);
 }
 
-static void look_at_request(Watch *watch)
+static void check_request(Watch *watch)
 {
-    pthread_mutex_unlock(&watch->lock); /* a file system may not answer */
+    pthread_mutex_unlock(&watch->lock); /* a file system may not respond */
     uint32_t sequence = sequence_in(watch->request);
     pthread_mutex_lock(&watch->lock);
-    if (sequence != 0 && sequence != watch->awaited.sequence) wake(watch, WOKEN_ASKED);
+    if (sequence != 0 && sequence != watch->awaited.sequence) wake(watch, WOKEN_REQUESTED);
 }
 
-/* Sleeps for a while, without the lock, unless something changes. */
-static void sleep_on(Watch *watch)
+/* Sleep until the next check, without the lock, unless something changes. */
+static void sleep_until_check(Watch *watch)
 {
-    os_cond_wait(&watch->changed, &watch->lock, LOOK_EVERY_NS);
+    os_cond_wait(&watch->changed, &watch->lock, CHECK_INTERVAL_NS);
 }
 
-static void *look_on(void *argument)
+static void *run_checks(void *argument)
 {
     Watch *watch = argument;
     pthread_mutex_lock(&watch->lock);
-    for (unsigned looks = 0; !watch->is_stopped; looks++) {
-        if (watch->request != NULL && looks % LOOKS_PER_REQUEST == 0) look_at_request(watch);
+    for (unsigned checks = 0; !watch->is_stopped; checks++) {
+        if (watch->request != NULL && checks % CHECKS_PER_REQUEST == 0) check_request(watch);
         if (watch->is_stopped) break;
         int64_t now = monotonic_ns();
         if (is_stuck(watch, now))
             wake(watch, WOKEN_STUCK);
         else if (now >= watch->awaited.until)
             wake(watch, WOKEN_DUE);
-        watch->looked_at = now;
-        sleep_on(watch);
+        watch->checked_at = now;
+        sleep_until_check(watch);
     }
     pthread_mutex_unlock(&watch->lock);
     watch_drop(watch);
@@ -188,7 +191,7 @@ static int start_thread(Watch *watch)
     os_cond_init(&watch->changed);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for Python's threads */
-    int failed = pthread_create(&thread, NULL, look_on, watch);
+    int failed = pthread_create(&thread, NULL, run_checks, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) pthread_detach(thread);
     return failed;
@@ -201,7 +204,7 @@ Watch *watch_start(const PulseHeader *header, PulseFile *file, const char *reque
     watch->refs = 2;
     watch->header = header;
     watch->file = file;
-    watch->looked_at = monotonic_ns();
+    watch->checked_at = monotonic_ns();
     watch->request = request != NULL ? strdup(request) : NULL;
     for (int phase = 0; phase < PULSE_NUM_PHASES; phase++) watch->awaited.limits[phase] = INT64_MAX;
     if (start_thread(watch) == 0) return watch;

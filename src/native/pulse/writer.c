@@ -19,9 +19,9 @@ static void begin_generation(void)
 
 int64_t test_clock_ns(PulseWriter *writer)
 {
-    PyObject *answer = PyObject_CallNoArgs(writer->clock);
-    int64_t now = answer != NULL ? PyLong_AsLongLong(answer) : -1;
-    Py_XDECREF(answer);
+    PyObject *result = PyObject_CallNoArgs(writer->clock);
+    int64_t now = result != NULL ? PyLong_AsLongLong(result) : -1;
+    Py_XDECREF(result);
     if (PyErr_Occurred()) PyErr_Clear();
     return now < 0 ? writer->header.heartbeat : now;
 }
@@ -66,14 +66,14 @@ static PyObject *writer_wait(PyObject *self, PyObject *arguments)
 {
     PulseWriter *writer = (PulseWriter *)self;
     PyObject *limits;
-    long long spared, duration;
+    long long stuck_since, duration;
     unsigned int sequence;
     Awaited awaited;
-    if (!PyArg_ParseTuple(arguments, "O!LLI", &PyTuple_Type, &limits, &spared, &duration,
+    if (!PyArg_ParseTuple(arguments, "O!LLI", &PyTuple_Type, &limits, &stuck_since, &duration,
                           &sequence) ||
         read_limits(limits, awaited.limits) < 0)
         return NULL;
-    awaited.spared = spared;
+    awaited.stuck_since = stuck_since;
     awaited.sequence = sequence;
     awaited.until = monotonic_ns() + duration;
     int woken = WOKEN_STOPPED;
@@ -106,24 +106,24 @@ static PyObject *writer_signal_if_held(PyObject *self, PyObject *number)
 }
 
 /* Both are read and written with the GIL held. */
-static unsigned long num_answers;
-static int is_asked;
+static unsigned long num_replies;
+static int is_pinged;
 
-static int answer(void *Py_UNUSED(nothing))
+static int reply(void *Py_UNUSED(nothing))
 {
-    num_answers++;
-    is_asked = 0;
+    num_replies++;
+    is_pinged = 0;
     return 0;
 }
 
-static PyObject *writer_ask_main_thread(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
+static PyObject *writer_ping_main_thread(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
 {
-    if (!is_asked) is_asked = Py_AddPendingCall(answer, NULL) == 0;
-    return PyLong_FromUnsignedLong(num_answers);
+    if (!is_pinged) is_pinged = Py_AddPendingCall(reply, NULL) == 0;
+    return PyLong_FromUnsignedLong(num_replies);
 }
 
-/* Ends it, unless its thread is the parent's: then its lock may be held for good. */
-static void forget_watch(PulseWriter *writer)
+/* Stop the watch, unless its thread is the parent's: then its lock may never be released. */
+static void drop_watch(PulseWriter *writer)
 {
     Watch *watch = writer->watch;
     writer->watch = NULL;
@@ -136,12 +136,12 @@ static void forget_watch(PulseWriter *writer)
 
 static void release(PulseWriter *writer)
 {
-    forget_watch(writer);
+    drop_watch(writer);
     if (writer->pulse != NULL) PyBuffer_Release(&writer->file);
     writer->pulse = NULL;
 }
 
-/* How many coarse blocks there may be, with capacity in the file. */
+/* Return the number of coarse blocks that fit into the file, at most `wanted`. */
 static Py_ssize_t coarse_capacity(const PulseWriter *writer, Py_ssize_t wanted)
 {
     Py_ssize_t capacity = writer->file.len - (Py_ssize_t)offsetof(PulseFile, coarse);
@@ -149,12 +149,12 @@ static Py_ssize_t coarse_capacity(const PulseWriter *writer, Py_ssize_t wanted)
     return (wanted < most ? wanted : most) / 2 * 2;
 }
 
-static PyObject *writer_extend(PyObject *self, PyObject *num_places)
+static PyObject *writer_extend(PyObject *self, PyObject *num_coarse)
 {
     PulseWriter *writer = (PulseWriter *)self;
-    Py_ssize_t places = coarse_capacity(writer, PyLong_AsSsize_t(num_places));
+    Py_ssize_t coarse = coarse_capacity(writer, PyLong_AsSsize_t(num_coarse));
     if (PyErr_Occurred()) return NULL;
-    if (writer->pulse != NULL && places > writer->max_coarse) writer->max_coarse = places;
+    if (writer->pulse != NULL && coarse > writer->max_coarse) writer->max_coarse = coarse;
     return new_none();
 }
 
@@ -167,8 +167,8 @@ static PyObject *writer_close(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     PyObject *file, *now = Py_None;
-    Py_ssize_t num_places = PY_SSIZE_T_MAX;
-    if (!PyArg_ParseTuple(arguments, "O|On", &file, &now, &num_places)) return NULL;
+    Py_ssize_t num_coarse = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTuple(arguments, "O|On", &file, &now, &num_coarse)) return NULL;
     PulseWriter *writer = object_new(type);
     if (writer == NULL) return NULL;
     if (PyObject_GetBuffer(file, &writer->file, PyBUF_WRITABLE) < 0) {
@@ -178,7 +178,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     writer->pulse = writer->file.buf;
     writer->generation = pulse_generation;
     writer->clock = now == Py_None ? NULL : Py_NewRef(now);
-    writer->max_coarse = coarse_capacity(writer, num_places);
+    writer->max_coarse = coarse_capacity(writer, num_coarse);
     if (writer->max_coarse < 2) {
         PyErr_SetString(PyExc_ValueError, "The file is too short for a pulse.");
         Py_DECREF(writer);
@@ -226,68 +226,72 @@ static void writer_dealloc(PyObject *self)
 static PyMethodDef writer_methods[] = {
     {"enter", writer_enter, METH_O, "(phase): begins a phase; returns the one before."},
     {"watch_thread", writer_watch_thread, METH_O,
-     "(ident): what begins and ends from now on is of interest on this thread; 0 for none."},
+     "(ident): hooks count on this thread from now on; 0 for none."},
     {"begin_backward", writer_begin_backward, METH_NOARGS,
-     "(): begins a backward pass, before which was the forward pass."},
-    {"end_backward", writer_end_backward, METH_NOARGS, "(): back to the phase before."},
+     "(): begins a backward pass; the phase before it was the forward pass."},
+    {"end_backward", writer_end_backward, METH_NOARGS, "(): returns to the phase before."},
     {"begin_optimizer", (PyCFunction)(void (*)(void))writer_begin_optimizer, METH_FASTCALL,
      "(...): begins a step of an optimizer; a hook of torch's."},
     {"end_optimizer", (PyCFunction)(void (*)(void))writer_end_optimizer, METH_FASTCALL,
-     "(...): back to the phase before; a hook of torch's."},
+     "(...): returns to the phase before; a hook of torch's."},
     {"begin_checkpoint", writer_begin_checkpoint, METH_NOARGS,
-     "(): begins to write a checkpoint, which continues since the last call without another "
-     "phase."},
-    {"end_checkpoint", writer_end_checkpoint, METH_NOARGS, "(): back to the phase before."},
+     "(): begins a checkpoint, or continues the last one if no other phase came between."},
+    {"end_checkpoint", writer_end_checkpoint, METH_NOARGS, "(): returns to the phase before."},
     {"watch_graph", writer_watch_graph, METH_O,
      "(num_nodes): a function that counts the nodes of autograd graphs of the watched thread; or "
      "None."},
     {"expect_fetch", writer_expect_fetch, METH_NOARGS,
-     "(): a fetch follows: what came before it was the forward pass, if that built a graph."},
+     "(): a fetch follows; the interval before it was the forward pass if it built a graph."},
     {"has_no_graph", writer_has_no_graph, METH_NOARGS,
-     "(): whether the watched thread is in no phase, and has built no graph since that started."},
+     "(): returns whether the watched thread is in no phase, and has built no graph in it."},
     {"num_backward", writer_num_backward, METH_NOARGS,
-     "(): how many backward passes have begun on the watched thread."},
+     "(): the number of backward passes that began on the watched thread."},
     {"start_phase_log", writer_start_phase_log, METH_NOARGS,
      "(): records each forward or backward pass and optimizer step from now on."},
     {"drain_phase_log", writer_drain_phase_log, METH_NOARGS,
-     "(): ends this; returns a list of (phase, begin, end), and how many found no space."},
+     "(): ends this; returns a list of (phase, begin, end), and the number of dropped ones."},
     {"watch_slow_steps", writer_watch_slow_steps, METH_O,
-     "(slow): a SlowSteps gets steps and phases from now on; or, with None, nothing does."},
-    {"begin_step", writer_begin_step, METH_NOARGS, "(): what was before belongs to no step."},
+     "(slow): a SlowSteps gets steps and phases from now on; None for none."},
+    {"begin_step", writer_begin_step, METH_NOARGS,
+     "(): begins the first step; the time before belongs to no step."},
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
      "since it last returned True."},
     {"add_step", (PyCFunction)(void (*)(void))writer_add_step, METH_FASTCALL,
-     "(batch, begin, end): adds a step that is over, of unknown phases."},
+     "(batch, begin, end): adds a step that has ended, with unknown phases."},
     {"count_steps", (PyCFunction)(void (*)(void))writer_count_steps, METH_FASTCALL,
-     "(num_steps, batch, epoch, with_fetches): so many steps, from that batch on, need nothing but "
-     "count_step, and fetches nothing but begin_fetch and end_fetch."},
-    {"count_no_more", writer_count_no_more, METH_NOARGS, "(): the next step needs more."},
-    {"begin_batch", writer_begin_batch, METH_NOARGS, "(): the data of the batch is there."},
+     "(num_steps, batch, epoch, with_fetches): the next steps, from that batch on, need only "
+     "count_step, and their fetches only begin_fetch and end_fetch."},
+    {"count_no_more", writer_count_no_more, METH_NOARGS,
+     "(): ends this: the next step needs calls into Python."},
+    {"begin_batch", writer_begin_batch, METH_NOARGS, "(): the data of the batch has arrived."},
     {"begin_fetch", writer_begin_fetch, METH_NOARGS,
-     "(): begins to wait for data, if that needs nothing else, and returns whether it does not."},
-    {"end_fetch", writer_end_fetch, METH_O, "(is_there): ends this; whether there is data."},
+     "(): begins a wait for data; returns False if the fetch needs calls into Python."},
+    {"end_fetch", writer_end_fetch, METH_O,
+     "(is_there): ends the wait; is_there: data has arrived."},
     {"count_step", (PyCFunction)(void (*)(void))writer_count_step, METH_FASTCALL,
-     "(samples, tokens): ends a step, if it needs nothing else, and returns whether it does not. "
-     "Once a second one does."},
+     "(samples, tokens): ends a step; returns False if it needs calls into Python, as one per "
+     "second does."},
     {"counted", writer_counted, METH_NOARGS,
-     "(): how many steps count_step has ended since count_steps, their samples, tokens and "
-     "nanoseconds, and the nanoseconds of the last."},
+     "(): the number of steps that count_step ended since count_steps, their samples, tokens and "
+     "nanoseconds, and the nanoseconds of the last one."},
     {"batch", writer_batch, METH_NOARGS,
-     "(): when the batch that is running began, and whether its data is there."},
+     "(): the start of the running batch, and whether its data has arrived."},
     {"watch", writer_watch, METH_O,
-     "(request): looks at the phases from now on, and at the file of requests, without the GIL."},
+     "(request): checks the phases and the file of requests from now on, without the GIL."},
     {"wait", writer_wait, METH_VARARGS,
-     "(limits, spared, duration, sequence): waits without the GIL, and returns why it does no "
-     "more; see kinetoscope.pulse.layout.Woken."},
-    {"stop_waiting", writer_stop_waiting, METH_NOARGS, "(): ends `wait`, for good."},
+     "(limits, stuck_since, duration, sequence): waits without the GIL; returns the reason for "
+     "its end, a WakeReason of kinetoscope.pulse.layout."},
+    {"stop_waiting", writer_stop_waiting, METH_NOARGS, "(): ends `wait`, now and later."},
     {"signal_if_held", writer_signal_if_held, METH_O,
-     "(signal): if something holds the GIL, a thread without it sends itself this signal; 0 for "
+     "(signal): a thread without the GIL sends itself this signal if the GIL is held; 0 for "
      "none."},
-    {"ask_main_thread", writer_ask_main_thread, METH_NOARGS,
-     "(): asks the main thread, which answers when it runs Python, and returns how often it has."},
-    {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have capacity now."},
-    {"close", writer_close, METH_NOARGS, "Writes no more."},
+    {"ping_main_thread", writer_ping_main_thread, METH_NOARGS,
+     "(): pings the main thread, which replies when it runs Python; returns the number of "
+     "replies."},
+    {"extend", writer_extend, METH_O,
+     "(num_coarse): the file has space for so many coarse blocks now."},
+    {"close", writer_close, METH_NOARGS, "Releases the file."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -298,7 +302,7 @@ static PyType_Slot writer_slots[] = {
     {Py_tp_clear, writer_clear},
     {Py_tp_methods, writer_methods},
     {Py_tp_doc,
-     "(file, now=None, num_places=all): writes a pulse into a writable buffer of zeros; see "
+     "(file, now=None, num_coarse=all): writes a pulse into a writable buffer of zeros; see "
      "_native.pyi."},
     {0, NULL},
 };

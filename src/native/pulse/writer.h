@@ -16,7 +16,7 @@
 typedef struct {
     int64_t num_left, next_batch;
     uint32_t epoch;
-    int with_fetches; /* fetches need no call, either */
+    int with_fetches; /* fetches need no call into Python, either */
     int is_fetched;   /* the data of the running batch */
     int64_t batch_began, num_steps, samples, tokens, took, last_took;
 } Counting;
@@ -54,7 +54,7 @@ typedef struct {
     int64_t num_nested;         /* steps of optimizers within the running one */
     int has_just_written;       /* a checkpoint, and no phase was entered since */
     PyObject *num_nodes;        /* counts the nodes of autograd graphs of this thread; or NULL */
-    int64_t nodes_before;       /* nodes when the stretch of PULSE_OTHER started */
+    int64_t nodes_before;       /* nodes when the interval of PULSE_OTHER started */
     int64_t built_before_fetch; /* nodes built since the last backward pass, up to a fetch */
     int fetches_ahead;          /* the loop fetches the next batch after its forward pass */
     Watch *watch;               /* NULL before `watch` */
@@ -96,10 +96,10 @@ static inline void publish_header(PulseWriter *writer)
 void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now);
 /* Enter a phase now, and publish it. */
 void change_phase(PulseWriter *writer, uint32_t phase);
-/* Return the number of graph nodes built in the running stretch, and start the next one. */
+/* Return the number of graph nodes built in the running interval, and start the next one. */
 int64_t take_built(PulseWriter *writer);
-/* Call the stretch before a fetch a forward pass if it built a graph. */
-void end_stretch_before_fetch(PulseWriter *writer);
+/* Call the interval before a fetch a forward pass if it built a graph. */
+void end_interval_before_fetch(PulseWriter *writer);
 
 PyObject *writer_enter(PyObject *self, PyObject *phase);
 PyObject *writer_watch_thread(PyObject *self, PyObject *ident);

@@ -273,7 +273,7 @@ static PyType_Slot chunk_slots[] = {
     {Py_tp_getset, chunk_properties},
     {Py_tp_dealloc, chunk_dealloc},
     {Py_tp_doc,
-     "Records, and marks that say whose they are: a buffer. Its file goes with the object."},
+     "Records, and marks of their threads: a buffer. Its file is deleted with the object."},
     {Py_sq_length, chunk_length},
     {Py_bf_getbuffer, chunk_getbuffer},
     {Py_bf_releasebuffer, chunk_releasebuffer},

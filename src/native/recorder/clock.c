@@ -54,10 +54,10 @@ const char *tsc_start(void)
 {
     if (tsc_line.is_used) return NULL;
     if (!os_cpu_has(" constant_tsc"))
-        return "the rate of this processor's time stamp counter is not constant (no constant_tsc "
+        return "the rate of this CPU's time stamp counter is not constant (no constant_tsc "
                "in /proc/cpuinfo)";
     if (!os_cpu_has(" nonstop_tsc"))
-        return "this processor's time stamp counter stops in sleep (no nonstop_tsc in "
+        return "this CPU's time stamp counter stops in sleep (no nonstop_tsc in "
                "/proc/cpuinfo)";
     struct timespec pause = {0, 20000000};
     read_pair(&first_ticks, &first_ns);
@@ -71,7 +71,7 @@ const char *tsc_start(void)
 
 const char *tsc_start(void)
 {
-    return "only x86-64 processors have a time stamp counter that is used here";
+    return "only x86-64 CPUs have a time stamp counter that is used here";
 }
 void tsc_realign(void)
 {

@@ -1,4 +1,4 @@
-/* The clocks of a recorder: CLOCK_MONOTONIC, or on request the processor's time stamp counter
+/* The clocks of a recorder: CLOCK_MONOTONIC, or on request the CPU's time stamp counter
  * (TSC). */
 
 #ifndef KINETOSCOPE_CLOCK_H
@@ -16,15 +16,15 @@ typedef struct {
 
 extern TscLine tsc_line;
 
-/* Calibrates the TSC, which takes some 20 ms, and uses it from now on. Returns NULL, or why it
- * cannot be used. */
+/* Calibrate the TSC, which takes some 20 ms, and use it from now on. Return NULL, or the reason why
+ * it cannot be used. */
 const char *tsc_start(void);
 
-/* Calibrates the TSC again, since the system changes the rate of CLOCK_MONOTONIC a little. Called
- * whenever a window opens. */
+/* Calibrate the TSC again at each window's start, since the system adjusts the rate of
+ * CLOCK_MONOTONIC. */
 void tsc_realign(void);
 
-/* Reads a clock: the kernel's function in the vDSO, or libc's where that is not found. */
+/* Read a clock with the kernel's function in the vDSO, or libc's where that is missing. */
 extern int (*clock_read)(clockid_t, struct timespec *);
 void clock_setup(void);
 

@@ -72,7 +72,7 @@ static ALWAYS_INLINE int record_readings(Span *span, PyObject *values, const Rea
     Recorder *recorder = span->recorder;
     Track *track;
     int64_t now;
-    if (recorder_find_place(recorder, &track, &now) < 0) return -1;
+    if (recorder_find_track(recorder, &track, &now) < 0) return -1;
     if (track != NULL) {
         uint32_t batch = shared_load(&recorder->control->batch);
         for (Py_ssize_t i = 0; i < count; i++) {
@@ -136,8 +136,8 @@ static int record_any_counter(Span *span, PyObject *values)
     return result;
 }
 
-/* Keeps the loss among values, recorded or not, for the pulse. A tensor is not asked for its value,
- * which may be a wait for the device. */
+/* Keeps the loss among values, recorded or not, for the pulse. The value of a tensor is not read,
+ * which may wait for the device. */
 static void note_loss(Recorder *recorder, PyObject *values)
 {
     Value value;

@@ -1,6 +1,6 @@
 /* Draining: writes one thread's records as lines of a Chrome JSON file, without the GIL.
  *
- *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer of lines
+ *     records ──► Sample: can they be written unchanged? ──► drain_chrome: a buffer of lines
  *
  * The sample refuses unusual records (spans that overlap, records that none of our recorders
  * writes). Python writes those, with the same result: see `handlers/cycle_events.py` and
@@ -24,7 +24,7 @@ static Progress put_lines(const LineStyle *style, const Record *record, const Re
     Line line;
     while (record < end &&
            (status = line_find(style, record, end, are_last, &line)) == LINE_READY) {
-        if ((size_t)(limit - at) < line_room(style, &line)) break;
+        if ((size_t)(limit - at) < line_max_bytes(style, &line)) break;
         at = line_put(at, style, &line);
         record = line.end;
     }
@@ -66,7 +66,7 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
                           &PyTuple_Type, &texts, bytes_argument, &place, &PyTuple_Type, &clock,
                           bytes_argument, &epochs))
         return NULL;
-    LineStyle style = {.place = {place.at, place.length}};
+    LineStyle style = {.track_fields = {place.at, place.length}};
     PyObject *result = line_style_take(&style, texts, clock, &epochs)
                            ? drain(&style, &packed, first, are_last, &into)
                            : NULL;

@@ -14,8 +14,8 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
     return recorder_notify(recorder, "on_end", name, end, (PyObject *)entry);
 }
 
-/* What remains after the end of a span: settles the recorder, and tells listeners if the span was
- * active when it began. */
+/* Finish the end of a span: settle the recorder, and notify listeners if the span was active when
+ * it began. */
 static int after_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
 {
     Py_INCREF((PyObject *)recorder);
@@ -38,7 +38,7 @@ static void release(Entry *entry)
     Py_XDECREF((PyObject *)span);
 }
 
-void span_forget_handed(Span *span)
+void span_drop_handed(Span *span)
 {
     PyObject *handed = span->handed;
     span->handed = NULL;
@@ -68,7 +68,7 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
             }
             record_publish(slot, 0);
         } else if (UNLIKELY(recorder->slow != NULL) && slot->begin > 0)
-            slow_note_mark(recorder->slow, name, slot->begin, end);
+            slow_add_mark(recorder->slow, name, slot->begin, end);
         track->num_open--;
         track_free_entry(track, entry);
         if (UNLIKELY(recorder->wants_request || recorder->listener != NULL || span->edges != 0))
@@ -221,7 +221,7 @@ static PyObject *entry_exit(PyObject *self, PyObject *const *Py_UNUSED(arguments
         result = 0;
     else {
         if (entry->state == ENTRY_HANDED && entry->span->handed == self)
-            span_forget_handed(entry->span);
+            span_drop_handed(entry->span);
         result = end_explicit(recorder, entry->span_id, now);
     }
     return result < 0 ? NULL : new_none();

@@ -1,5 +1,5 @@
-/* The head of a track: whose thread it is, and a slot for each open span, so that open spans
- * survive a kill. It is a file if the recorder has a folder. Each slot has an entry. */
+/* The head of a track: its thread, and a slot for each open span, so that open spans survive a
+ * kill. It is a file if the recorder has a folder. Each slot has an entry. */
 
 #include "recorder/native.h"
 

@@ -93,11 +93,11 @@ enum LineStatus line_find(const LineStyle *style, const Record *record, const Re
 #define FIXED_BYTES 256 /* an upper bound for everything in a line that is not a string */
 #define VALUE_BYTES 40  /* the same, for one value of a counter */
 
-size_t line_room(const LineStyle *style, const Line *line)
+size_t line_max_bytes(const LineStyle *style, const Line *line)
 {
     uint32_t name = line->first->name;
     size_t bytes = FIXED_BYTES + style->names[name].length + style->categories[name].length +
-                   style->args[name].length + style->place.length + line->note.length;
+                   style->args[name].length + style->track_fields.length + line->note.length;
     if (tail_kind(line->first->tail) != KIND_COUNTER) return bytes;
     for (const Record *record = line->first; record < line->end; record++)
         bytes += VALUE_BYTES + style->names[tail_series(record->tail)].length;
@@ -125,7 +125,7 @@ static char *put_head(char *at, const LineStyle *style, const Line *line, char p
     at = PUT(at, ",\"cat\":");
     at = put_text(at, &style->categories[name]);
     *at++ = ',';
-    at = put_text(at, &style->place);
+    at = put_text(at, &style->track_fields);
     at = PUT(at, ",\"ts\":");
     return write_us(at, line->begin);
 }

@@ -14,7 +14,7 @@ typedef struct {
     int64_t number;
 } Epoch;
 
-/* What is needed to write a thread's records as lines. */
+/* Strings and clocks with which a thread's records are written as lines. */
 typedef struct {
     Text *names;      /* JSON strings, by id */
     Text *categories; /* the categories of each name, as JSON */
@@ -24,7 +24,7 @@ typedef struct {
     /* by such a name, the last value of this series in the line that is being written */
     const Record **last_values;
     uint32_t num_names;
-    Text place;               /* pid and tid, as fields of an event */
+    Text track_fields;        /* pid and tid, as fields of an event */
     long long start;          /* on the monotonic clock */
     long long offset;         /* from the trace's base to the start, in unix time */
     long long drift, elapsed; /* unix time gains `drift` over `elapsed` nanoseconds */
@@ -39,25 +39,25 @@ typedef struct {
     Text note;                 /* for its args, as text in a JSON string; empty for most */
 } Line;
 
-/* Reads the style from (names, categories, args, firsts), the clock and the epochs. They own what
- * it refers to. Returns 0 with an error set; in either case line_style_free frees the rest. */
+/* Read the style from (names, categories, args, firsts), the clock and the epochs, which must live
+ * longer. Return 0 with an error set. Call line_style_free in either case. */
 int line_style_take(LineStyle *style, PyObject *texts, PyObject *clock,
                     const BytesArgument *epochs);
 void line_style_free(LineStyle *style);
 
 enum LineStatus { LINE_READY, LINE_UNKNOWN, LINE_WAITS };
 
-/* Finds the line that begins with `record`: unknown if the record cannot be written, waiting if
- * more values of its counter may follow, unless these are the thread's last records. */
+/* Find the line that begins with `record`: LINE_UNKNOWN if the record cannot be written; LINE_WAITS
+ * if more values of its counter may follow, unless these are the thread's last records. */
 enum LineStatus line_find(const LineStyle *style, const Record *record, const Record *end,
                           int are_last, Line *line);
 char line_phase(const Line *line);
-/* An upper bound for the bytes of a line. */
-size_t line_room(const LineStyle *style, const Line *line);
-/* Writes a line, with ",\n" before it. Call it with the C locale. */
+/* Return an upper bound for the bytes of a line. */
+size_t line_max_bytes(const LineStyle *style, const Line *line);
+/* Write a line, with ",\n" before it. Call it with the C locale. */
 char *line_put(char *at, const LineStyle *style, const Line *line);
 
-/* Uses the C locale in this thread until line_restore_locale. */
+/* Use the C locale in this thread until line_restore_locale. */
 typedef struct {
     locale_t plain, before;
 } LineLocale;

@@ -1,5 +1,5 @@
-/* Where the chunks and the control are; the control says what is recorded now. Both are in memory
- * or in files of a live folder. A child process has chunk files of its own and uses its parent's
+/* The folder of the chunks and of the control, which has the current action. Both are in memory or
+ * in files of a live folder. A child process has separate chunk files and uses its parent's
  * control. */
 
 #include "recorder/native.h"
@@ -15,7 +15,7 @@ void recorder_use_own_control(Recorder *recorder)
     recorder->is_child = 0;
 }
 
-/* Uses the control in a file from now on. */
+/* Use the control in a file from now on. */
 static void use_control(Recorder *recorder, Region file, int is_child)
 {
     recorder_use_own_control(recorder);
@@ -24,8 +24,7 @@ static void use_control(Recorder *recorder, Region file, int is_child)
     recorder->is_child = is_child;
 }
 
-/* Puts new records into a new store from now on; -1 with an error set, also if the store is
- * NULL. */
+/* Put new records into a new store from now on; -1 with an error set, also if the store is NULL. */
 static int use_store(Recorder *recorder, Store *store)
 {
     int is_ready = store != NULL;
@@ -58,7 +57,7 @@ int recorder_stop_following(Recorder *recorder)
     return 0;
 }
 
-/* Puts the control into a file that child processes can map. Without it, they do not record. */
+/* Put the control into a file that child processes can map. Without it, they do not record. */
 static void share_control(Recorder *recorder)
 {
     Store *store = recorder->store;
@@ -99,7 +98,7 @@ PyObject *recorder_set_folder(PyObject *self, PyObject *arguments)
     return new_none();
 }
 
-/* Maps a parent's control. Returns 0 with OSError set if there is none, or if it is cut short or of
+/* Map a parent's control. Return 0 with OSError set if there is none, or if it is truncated or of
  * another version. */
 static int open_run_file(PyObject *path, Region *file)
 {
@@ -121,8 +120,8 @@ static int open_run_file(PyObject *path, Region *file)
     return 0;
 }
 
-/* In a child process: records what the parent's control in `run_file` asks for, into own files in
- * `folder`. A span that ends after its window has closed is recorded too, since the parent reads
+/* In a child process: record by the parent's control in `run_file`, into separate files in
+ * `folder`. A span that ends after its window has closed is recorded, too, since the parent reads
  * the files a little later. */
 PyObject *recorder_follow_parent(PyObject *self, PyObject *arguments)
 {

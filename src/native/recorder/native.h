@@ -1,6 +1,6 @@
-/* kinetoscope._native: the objects of the recorder, and which holds which.
+/* kinetoscope._native: the objects of the recorder, and their references.
  *
- *     Span ──► Recorder ──► Track (one per running thread) ──► Chunk (gets its records now)
+ *     Span ──► Recorder ──► Track (one per running thread) ──► Chunk (the current one)
  *       ▲                     │  ▲
  *       └──────── Entry ◄─────┘  │      an Entry is a span in progress, and one slot of its track
  *                   └────────────┘
@@ -34,23 +34,23 @@ typedef struct {
     /* set when the chunk is full or its window closed; marks are records too */
     uint32_t num_records;
     int is_sealed;    /* it was unmapped and its unused space freed */
-    int is_discarded; /* its records were stored elsewhere */
+    int is_discarded; /* its records were stored in a spool file */
     int is_taken;     /* another thread seals or discards it without the GIL */
     int num_exports;  /* exported buffers */
     int64_t charged_bytes;
 } Chunk;
 
 int chunk_setup(PyObject *module);
-/* Makes a chunk. NULL without an error set if there is no space; then `store->error` or the limit
- * says why. With `in_background` the GIL is released meanwhile. */
+/* Make a chunk. Return NULL without an error set if there is no space: `store->error`, or the
+ * limit, is the reason. With `in_background` the GIL is released meanwhile. */
 Chunk *chunk_new(Store *store, size_t bytes, int in_background);
-/* Writes into the header whose the chunk is, and returns the space for its records. */
+/* Write the chunk's owner into its header, and return the space for its records. */
 Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence,
                     Record **end);
 /* (chunks): unmaps chunks that are no longer written to, and frees the unused space of their
  * files. */
 PyObject *seal_chunks(PyObject *module, PyObject *chunks);
-/* (chunks): deletes the files of chunks whose records were stored elsewhere, and frees their
+/* (chunks): deletes the files of chunks whose records were stored in a spool file, and frees their
  * memory. */
 PyObject *discard_chunks(PyObject *module, PyObject *chunks);
 
@@ -74,7 +74,7 @@ struct Span {
 
 extern PyTypeObject *span_type;
 int span_setup(PyObject *module);
-/* Gets the id of the span's name in its recorder from Python; -1 with an error set. */
+/* Get the id of the span's name in its recorder from Python; -1 with an error set. */
 int span_find_name(Span *span);
 int span_record_instant(Span *span);
 
@@ -82,11 +82,11 @@ int span_record_instant(Span *span);
 
 PyObject *span_counter(PyObject *span, PyObject *values);
 
-/* -- with.c: how `with` finds __enter__ and __exit__ -- */
+/* -- with.c: the lookup of __enter__ and __exit__ by `with` -- */
 
 int with_setup(void);
 
-/* -- entry.c: a span in progress, how it begins and how it ends -- */
+/* -- entry.c: start and end of a span in progress -- */
 
 enum EntryState {
     ENTRY_IDLE,   /* on its track's list of free ones */
@@ -96,8 +96,9 @@ enum EntryState {
 
 struct Entry {
     PyObject_HEAD
-    Track *track;     /* a strong reference; NULL only while the entry is made */
-    PyObject *exit;   /* its bound __exit__, which holds the entry and is held by the track */
+    Track *track; /* a strong reference; NULL only while the entry is made */
+    PyObject
+        *exit; /* its bound __exit__, which references the entry and is referenced by the track */
     Entry *next_free; /* on its track's free list */
     Span *span;       /* strong, while handed or open */
     uint64_t span_id; /* the span it was last used for */
@@ -110,17 +111,17 @@ struct Entry {
 };
 
 int entry_setup(PyObject *module);
-/* A new entry, held only by its `exit`, which the caller gets. May run Python code. */
+/* Return a new entry, referenced only by its `exit`, which the caller gets. May run Python code. */
 Entry *entry_new(Track *track);
-/* Drops the entry that was made for a `with` which then did not begin. */
-void span_forget_handed(Span *span);
+/* Drop the entry of a `with` that did not begin. */
+void span_drop_handed(Span *span);
 /* __enter__ and __exit__ of a span, called by a `with` or directly. */
 PyObject *span_enter(PyObject *span, PyObject *nothing);
 PyObject *span_exit(PyObject *span, PyObject *arguments);
 /* begin() and end(). A token is an entry. */
 PyObject *span_begin(PyObject *span, PyObject *nothing);
 PyObject *span_end(PyObject *span, PyObject *token);
-/* the same at a time that the caller knows, as of samples: (begin_ns), and (token, end_ns) */
+/* the same at a given time, such as that of a sample: (begin_ns), and (token, end_ns) */
 PyObject *span_begin_at(PyObject *span, PyObject *begin_ns);
 PyObject *span_end_at(PyObject *span, PyObject *arguments);
 PyObject *span_abandon(PyObject *span, PyObject *token);
@@ -128,20 +129,20 @@ PyObject *span_abandon(PyObject *span, PyObject *token);
 PyObject *span_token_at(Span *span, int64_t at);
 PyObject *token_end_at(PyObject *token, int64_t at);
 
-/* -- track.c: what one thread has recorded, and its open spans. When the thread has ended, a new
- * thread takes over the track. -- */
+/* -- track.c: records and open spans of one thread. When the thread has ended, a new thread reuses
+ * the track. -- */
 
-/* Says whether a thread still runs. The thread's local storage and its tracks share it. */
+/* Whether a thread still runs. The thread's local storage and its tracks share it. */
 typedef struct {
     SharedWord refs;
     SharedWord is_alive;
-} Pulse;
+} ThreadLife;
 
 struct Track {
     int refs;
     Recorder *recorder; /* NULL once the recorder is gone */
     Track *next_track;
-    Pulse *pulse;
+    ThreadLife *life;
     int is_foreign;  /* in a forked child: its files are the parent's */
     uint32_t number; /* of the thread that has the track now, as are the next three fields */
     uint32_t tid;
@@ -167,45 +168,43 @@ struct Track {
 Track *track_look_up(Recorder *recorder);
 void track_keep(Track *track);
 void track_drop(Track *track);
-/* Whether its thread has ended and no span of it is open. */
+/* Return whether its thread has ended and no span of it is open. */
 int track_is_vacant(const Track *track);
 int track_is_done(const Track *track);
-/* From now on its thread gets chunks of the usual size and a spare one. */
+/* Give its thread chunks of the usual size and a spare one from now on. */
 void track_expect_much(Track *track);
-/* Makes the spare chunk that a track lacks, without the GIL. Returns 0 if that is not possible
- * now. */
+/* Make the spare chunk that a track lacks, without the GIL. Return 0 if that is impossible now. */
 int track_prepare_spare(Track *track);
-/* Whether its thread records enough to need a spare chunk, and has none. */
+/* Return whether its thread records enough to need a spare chunk, and has none. */
 int track_lacks_spare(const Track *track);
-/* Continues in the next chunk. Returns 0 if there is none: then the record is dropped and
- * counted. */
+/* Continue in the next chunk. Return 0 if there is none: the record is dropped and counted. */
 int track_refill(Track *track);
-/* Moves the current chunk to the filled ones. */
+/* Move the current chunk to the filled ones. */
 void track_detach_chunk(Track *track);
-/* Inserts what was recorded since the last call at the front of the list, if anything was: (track,
- * tid, name, is_main, dropped, chunks). -1 with an error set. */
+/* Insert the records since the last call, if any, at the front of the list: (track, tid, name,
+ * is_main, dropped, chunks). Return -1 with an error set. */
 int track_take(Track *track, PyObject *list);
-/* Frees what needs the recorder. Called once, when the recorder drops the track. */
+/* Free all that needs the recorder. Called once, when the recorder drops the track. */
 void track_leave(Track *track);
-/* Its thread's name in UTF-8, possibly shortened. */
+/* Return its thread's name in UTF-8, possibly shortened. */
 const char *track_name(const Track *track, size_t *length);
 int track_setup(void);
 
 /* -- head.c: the head of a track, which has a slot and an entry for each open span -- */
 
-/* Writes into the head whose the track is. */
+/* Write the track's thread into its head. */
 void track_write_header(Track *track);
-/* Prepares the slots for recording, in a file if the recorder has a folder by now. */
+/* Prepare the slots for recording, in a file if the recorder has a folder by now. */
 void track_finish_head(Track *track);
-/* Moves the slots from a file into memory. Call it while the recorder still has its old store. */
+/* Move the slots from a file into memory. Call it while the recorder still has its old store. */
 int track_move_head_to_memory(Track *track);
-/* Whether an open span will be recorded. A span that was cut at its window's end no longer needs
- * its slot. */
+/* Return whether an open span will be recorded. A span that was truncated at its window's end needs
+ * no slot any more. */
 int track_has_span_to_record(const Track *track);
-/* A new entry in a slot of its own. NULL with an error set, or without one if Python code that ran
- * here has forked: in the child the recorder has other tracks. */
+/* Return a new entry in a new slot. Return NULL with an error set, or without one if Python code
+ * that ran here has forked: in the child the recorder has other tracks. */
 Entry *track_make_entry(Track *track);
-/* The same in the slot of `entry`, because other code still holds that one or its __exit__. */
+/* The same in the slot of `entry`, because other code still references that one or its __exit__. */
 Entry *track_replace_entry(Entry *entry);
 void track_drop_entries(Track *track);
 
@@ -220,7 +219,7 @@ struct Recorder {
     uint32_t num_windows;
     int64_t closed_ns; /* when the last window closed, on the machine's clock */
     PyObject *listener;
-    PyObject *now;     /* a clock given by the user; NULL: the machine's */
+    PyObject *now;     /* the user's clock; NULL: the machine's */
     PyObject *request; /* called to have another thread call `prepare`; or NULL */
     PyObject *series;  /* dict of the ids that the method `intern_series` returned */
     PyObject *loss_name;
@@ -230,29 +229,29 @@ struct Recorder {
     Track *tracks;
     uint64_t serial; /* unique: different for each recorder, and after a fork */
     uint64_t num_begun;
-    uint32_t num_tracks, num_chunks; /* how many were made so far */
+    uint32_t num_tracks, num_chunks; /* numbers of those made so far */
     int is_requested, wants_request;
     Recorder *next;
 };
 
 extern PyTypeObject *recorder_type;
 int recorder_setup(PyObject *module);
-/* Calls `request`, to get new spare chunks. Runs Python code. Its errors are only reported; -1 with
- * what is no error set, as Ctrl-C or sys.exit() in what handles a signal. */
+/* Call `request`, to get new spare chunks. Runs Python code. Its errors are only reported. Return
+ * -1 with KeyboardInterrupt or SystemExit set, as of a signal handler. */
 int recorder_request(Recorder *recorder);
-/* Calls the listener's method with the name, the time and, if it is not NULL, `what`. -1 with an
- * error set. */
+/* Call the listener's method with the name, the time and, if it is not NULL, `what`. Return -1 with
+ * an error set. */
 int recorder_call_listener(Recorder *recorder, const char *method, uint32_t name, int64_t at,
                            PyObject *what);
-/* Nanoseconds on the user's clock; -1 with an error set if it raises. */
-int64_t recorder_ask_clock(Recorder *recorder);
+/* Return nanoseconds on the user's clock; -1 with an error set if it raises. */
+int64_t recorder_read_clock(Recorder *recorder);
 
 static inline int64_t recorder_now(Recorder *recorder)
 {
-    return LIKELY(recorder->now == NULL) ? monotonic_ns() : recorder_ask_clock(recorder);
+    return LIKELY(recorder->now == NULL) ? monotonic_ns() : recorder_read_clock(recorder);
 }
 
-/* Calls the listener, if there is one. */
+/* Call the listener, if there is one. */
 static inline int recorder_notify(Recorder *recorder, const char *method, uint32_t name, int64_t at,
                                   PyObject *what)
 {
@@ -261,7 +260,7 @@ static inline int recorder_notify(Recorder *recorder, const char *method, uint32
                : recorder_call_listener(recorder, method, name, at, what);
 }
 
-/* The number of the open window, or 0. */
+/* Return the number of the open window, or 0. */
 static inline uint32_t recorder_window(const Recorder *recorder)
 {
     return shared_load(&recorder->control->window);
@@ -272,7 +271,7 @@ static inline int recorder_failed(int64_t now)
     return UNLIKELY(now == -1) && PyErr_Occurred() != NULL;
 }
 
-/* Appends a record to the thread's chunk. Runs no Python code; the caller calls recorder_settle
+/* Append a record to the thread's chunk. Runs no Python code; the caller calls recorder_settle
  * afterwards. */
 static inline void track_append(Track *track, int64_t begin, Value end, uint32_t name,
                                 uint32_t batch, uint64_t tail)
@@ -286,13 +285,13 @@ static inline void track_append(Track *track, int64_t begin, Value end, uint32_t
     record_publish(record, tail);
 }
 
-/* -1 with KeyboardInterrupt or the like set. */
+/* Return -1 with KeyboardInterrupt or SystemExit set. */
 static inline int recorder_settle(Recorder *recorder)
 {
     return UNLIKELY(recorder->wants_request) ? recorder_request(recorder) : 0;
 }
 
-/* -- window.c: opens and closes windows, and hands out what was recorded -- */
+/* -- window.c: opens and closes windows, and returns their records -- */
 
 PyObject *recorder_open_window(PyObject *recorder, PyObject *nothing);
 PyObject *recorder_close_window(PyObject *recorder, PyObject *arguments);
@@ -300,27 +299,27 @@ PyObject *recorder_take_filled(PyObject *recorder, PyObject *nothing);
 PyObject *recorder_remove_ended(PyObject *recorder, PyObject *nothing);
 PyObject *recorder_ready_spares(PyObject *recorder, PyObject *nothing);
 
-/* -- live_folder.c: where the chunks and the control are -- */
+/* -- live_folder.c: the folder of the chunks and the control -- */
 
 PyObject *recorder_set_folder(PyObject *recorder, PyObject *arguments);
 PyObject *recorder_follow_parent(PyObject *recorder, PyObject *arguments);
-/* A recorder that uses its parent's control gets one of its own again. -1 with an error set. */
+/* Give a recorder that uses its parent's control a control again. Return -1 with an error set. */
 int recorder_stop_following(Recorder *recorder);
 void recorder_use_own_control(Recorder *recorder);
-/* Puts new records into memory from now on; -1 with an error set. */
+/* Store new records in memory from now on. Return -1 with an error set. */
 int recorder_use_memory(Recorder *recorder);
 
-/* -- sample.c: whether our recorder can have written these records, and they nest -- */
+/* -- sample.c: checks that a recorder can have written these records, and that they nest -- */
 
 int is_in_range(int64_t time); /* small enough to be added and subtracted without overflow */
 int is_ordinary(const Record *record, uint32_t num_names);
 int sample_setup(PyObject *module);
 
-/* -- stack_samples.c: which line of Python another thread is at, again and again -- */
+/* -- stack_samples.c: repeated samples of the Python stack of another thread -- */
 
 int stack_samples_setup(PyObject *module);
 
-/* -- thread_clocks.c: how long a thread ran, was blocked, or had no processor -- */
+/* -- thread_clocks.c: run time, blocked time and run-queue delay of a thread -- */
 
 int thread_clocks_setup(PyObject *module);
 
@@ -342,19 +341,20 @@ PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 typedef struct {
     uint64_t serial;
     Track *track; /* of the recorder with that serial, which holds the reference */
-    Pulse *pulse;
+    ThreadLife *life;
 } ThisThread;
 
 extern __thread ThisThread this_thread;
 
-/* The calling thread's track; makes it if there is none. Borrowed. NULL with an error set. */
+/* Return the calling thread's track, and make it if there is none. Borrowed. NULL with an error
+ * set. */
 static inline Track *track_of_this_thread(Recorder *recorder)
 {
     return LIKELY(this_thread.serial == recorder->serial) ? this_thread.track
                                                           : track_look_up(recorder);
 }
 
-/* An idle entry that no other code holds. Borrowed. NULL as track_make_entry. */
+/* Return an idle entry that no other code references. Borrowed. NULL as track_make_entry. */
 static inline Entry *track_take_entry(Track *track)
 {
     Entry *entry = track->free_entries;
@@ -365,10 +365,10 @@ static inline Entry *track_take_entry(Track *track)
     return entry;
 }
 
-/* Where and when an instant or a counter of now is recorded. The track is NULL if no window is
- * open, also if it closed while Python code ran: that of a thread which records for the first time,
- * or the user's clock. -1 with an error set. */
-static ALWAYS_INLINE int recorder_find_place(Recorder *recorder, Track **track, int64_t *now)
+/* Get the track and the time of an instant or a counter. The track is NULL if no window is open,
+ * also if it closed while Python code ran (a thread's first record, or the user's clock). Return -1
+ * with an error set. */
+static ALWAYS_INLINE int recorder_find_track(Recorder *recorder, Track **track, int64_t *now)
 {
     int is_open = recorder_window(recorder) != 0;
     *track = LIKELY(is_open) ? track_of_this_thread(recorder) : NULL;
@@ -386,7 +386,8 @@ static inline void track_free_entry(Track *track, Entry *entry)
     track->free_entries = entry;
 }
 
-/* An entry for the span on this thread; it holds the span. Borrowed. NULL with an error set. */
+/* Return an entry for the span on this thread; it references the span. Borrowed. NULL with an error
+ * set. */
 static inline Entry *span_take_entry(Span *span)
 {
     Track *track;
@@ -407,14 +408,14 @@ static inline int span_is_active(const Span *span)
     return (shared_load(&span->recorder->control->action) & span->mask) != 0;
 }
 
-/* Whether slow steps get the span, which is not recorded. */
+/* Return whether slow steps get the span, which is not recorded. */
 static inline int span_is_marked(const Span *span)
 {
     PyObject *slow = span->recorder->slow;
     return UNLIKELY(slow != NULL) && slow_wants_marks(slow);
 }
 
-/* Makes sure that the span has the id of its name; 0 with an error set. */
+/* Get the id of the span's name if it is unknown. Return 0 with an error set. */
 static inline int span_has_name(Span *span)
 {
     return LIKELY(span->name_id != NO_NAME) || span_find_name(span) == 0;

@@ -1,4 +1,4 @@
-/* What a recorder leaves behind: records, chunk files and track files.
+/* Formats of a recorder's files: records, chunk files and track files.
  * `kinetoscope/spool/chunk.py` reads them.
  *
  * A record is 32 bytes, little-endian on all machines:
@@ -7,17 +7,17 @@
  *      8  int64   end      nanoseconds; a counter's value (integer or double); 0 for an instant
  *     16  uint32  name     line of the names file
  *     20  uint32  batch    batch of the training loop
- *     24  uint16  depth    how many spans were open on the thread at its start
+ *     24  uint16  depth    number of open spans on the thread at its start
  *     26  uint8   kind     1 span, 2 instant, 3 counter, 6 a track mark (see below); 0: nothing yet
- *     27  uint8   flags    1 cut at the window's end, 2 the value is a double
+ *     27  uint8   flags    1 truncated at the window's end, 2 the value is a double
  *     28  uint32  series   for a counter the line of the value's name in the names file
  *
  * The last eight bytes are stored last, by one instruction: a process may be killed between any
- * two instructions, and what was stored by then stays in the file. So a record whose kind is not 0
- * is whole.
+ * two instructions, and all earlier stores stay in the file. A record whose kind is not 0 is
+ * therefore complete.
  *
- * A chunk is written by one thread at a time. When that has ended, another may go on with it. A
- * track mark says whose the records after it are, up to the next mark; each chunk begins with one.
+ * A chunk is written by one thread at a time. When that has ended, another may continue it. A track
+ * mark has the thread of the records after it, up to the next mark; each chunk begins with one.
  * `kinetoscope/spool/record.py` reads them:
  *
  *      0  bytes    name     20 bytes of the thread's name in UTF-8, filled up with zeros; a mark of
@@ -30,31 +30,30 @@
  *     27  uint8   flags    4 it is the process's main thread
  *     28  uint32  tid      the system's number of the thread
  *
- * A live folder belongs to one run of one process, and holds for each process that records there
+ * A live folder belongs to one run of one process, and has for each process that records there
  * (a forked child has its own files in the same folder):
  *
- *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers)
- *                         that know the folder map it, and record when it says so, into
- *                         files of their own
+ *     {pid}-{n}.run       a Control: the current action. Child processes (dataloader workers)
+ *                         map it, and record when it has an action, into separate files
  *     run.json, windows.jsonl, owner.lock
- *                         whose the folder is, which windows are saved, whether its owner lives:
+ *                         the owner of the folder, the saved windows, and the owner's lock:
  *                         `folders.py`, `window_log.py`, `owner_lock.py` in `kinetoscope/spool/`
  *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first
  *                         line is name 0
  *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread
- *                         takes over the file of one that has ended.
+ *                         reuses the file of one that has ended.
  *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread
  *                         fills one after the other. The space after the last record is zero.
- *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed:
+ *     {pid}-{w}.spool     the full chunks of window w, packed:
  *                         `kinetoscope/spool/chunk.py` writes it. For each chunk there is a
- *                         ChunkHeader (with SPOOL_MAGIC, as many records as there are, and the
- *                         length of what follows), then the records, deflated. A chunk's own file
- *                         is deleted afterwards, so for a moment there may be both.
+ *                         ChunkHeader (with SPOOL_MAGIC, the number of records, and the length of
+ *                         the packed ones), then the records, deflated. The chunk's file is
+ *                         deleted afterwards, so for a moment there may be both.
  *
  * The open spans of a track are slots, not a stack: tasks and generators leave in any order. A slot
  * is a record of kind 1 while its span is open, with the window's number where a counter has its
- * series. A span that ends is written to a chunk before its slot is cleared: a reader that looks at
- * the slots first, then at the chunks, sees every span, and a few of them twice.
+ * series. A span that ends is written to a chunk before its slot is cleared: a reader that reads
+ * the slots first, then the chunks, gets every span, and a few of them twice.
  *
  * Files are allocated before they are mapped, since writing to a mapped hole on a full disk is a
  * SIGBUS. */
@@ -76,13 +75,13 @@ enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3, KIND_MARK = 6 };
 enum Bracket { KIND_BEGIN = 4, KIND_END = 5 };
 enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2, FLAG_MAIN = 4 };
 
-/* Words that other threads or processes read at the same time. A reader sees each one whole, and
- * not before everything that was stored earlier. On x86-64 these are plain moves. */
+/* Words that other threads or processes read at the same time. Each is stored atomically, after
+ * everything that was stored earlier. On x86-64 these are plain moves. */
 typedef _Atomic(uint32_t) SharedWord;
 typedef _Atomic(uint64_t) SharedLong;
 #define shared_load(word) atomic_load_explicit(word, memory_order_acquire)
 #define shared_store(word, value) atomic_store_explicit(word, value, memory_order_release)
-/* Readers see what is stored after this only when they see what was stored before it. */
+/* Stores after this are visible to readers only after the stores before it. */
 #define shared_barrier() atomic_thread_fence(memory_order_release)
 
 _Static_assert(sizeof(SharedWord) == 4 && sizeof(SharedLong) == 8,
@@ -108,7 +107,7 @@ typedef struct {
     SharedWord track; /* the first track that writes to it; 0 in a spare chunk */
     uint32_t window;
     uint32_t sequence;     /* number of the chunk, in the order in which the process began them */
-    uint32_t num_records;  /* how many fit */
+    uint32_t num_records;  /* its capacity */
     uint32_t packed_bytes; /* in a spool only */
     uint32_t rank;
     int64_t monotonic_ns; /* one moment on two clocks */
@@ -171,7 +170,7 @@ static inline uint32_t tail_series(uint64_t tail)
     return (uint32_t)(tail >> 32);
 }
 
-/* Stores the part that makes the record valid. */
+/* Store the part that makes the record valid. */
 static inline void record_publish(Record *record, uint64_t tail)
 {
     shared_store((SharedLong *)&record->tail, tail);

@@ -15,7 +15,7 @@ static uint64_t num_serials;
 
 /* -- calling Python -- */
 
-int64_t recorder_ask_clock(Recorder *recorder)
+int64_t recorder_read_clock(Recorder *recorder)
 {
     PyObject *answer = PyObject_CallNoArgs(recorder->now);
     if (answer == NULL) return -1;
@@ -107,9 +107,9 @@ static PyObject *watch_slow_steps(PyObject *self, PyObject *slow)
     return new_none();
 }
 
-static PyObject *get_trouble(PyObject *self, void *Py_UNUSED(closure))
+static PyObject *get_spool_errno(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLong(((Recorder *)self)->store->trouble);
+    return PyLong_FromLong(((Recorder *)self)->store->last_error);
 }
 
 static PyObject *get_used_bytes(PyObject *self, void *Py_UNUSED(closure))
@@ -248,7 +248,7 @@ static PyMethodDef recorder_methods[] = {
     {"leave_files", leave_files, METH_NOARGS,
      "Its files stay when it goes, and when what was taken out of it does."},
     {"follow_parent", recorder_follow_parent, METH_VARARGS,
-     "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of "
+     "(folder, run_file, limit_bytes): records by the parent's run file, into files of "
      "its own."},
     {"watch_slow_steps", watch_slow_steps, METH_O,
      "(slow or None): a SlowSteps, which gets its thread's spans that are not recorded."},
@@ -270,8 +270,8 @@ static PyGetSetDef recorder_properties[] = {
     {"request", get_callable, set_callable,
      "Is called when `prepare` should be, on another thread; or None.",
      (void *)offsetof(Recorder, request)},
-    {"trouble", get_trouble, NULL, "The last errno that made it keep records in memory, or 0.",
-     NULL},
+    {"spool_errno", get_spool_errno, NULL,
+     "The errno of the last error that kept records in memory, or 0.", NULL},
     {"loss", get_loss, NULL, "The last loss of a counter, recorded or not; NaN for none.", NULL},
     {"used_bytes", get_used_bytes, NULL, "Bytes of all chunks that exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -1,9 +1,9 @@
-/* Sample: may one thread's records be written as they are? It gets the records part by part, from
- * the last to the first, and keeps one of each kind and name.
+/* Sample: checks whether one thread's records can be written without a change. It gets the records
+ * part by part, from the last to the first, and stores one of each kind and name.
  *
  * Records are in the order of their ends. Read backwards, a span is in one of the spans still
- * open around its end, or beside them, or it overlaps the innermost of them. So it only needs to
- * remember as many spans as are nested in each other. */
+ * open around its end, or before them, or it overlaps the innermost of them. So it only stores
+ * as many spans as are nested in each other. */
 
 #include "recorder/native.h"
 
@@ -169,7 +169,7 @@ static PyType_Slot sample_slots[] = {
     {Py_tp_new, sample_new},
     {Py_tp_dealloc, sample_dealloc},
     {Py_tp_methods, sample_methods},
-    {Py_tp_doc, "(num_names): looks through one thread's records, the last part first. Used by one "
+    {Py_tp_doc, "(num_names): checks one thread's records, the last part first. Used by one "
                 "thread at a time."},
     {0, NULL},
 };

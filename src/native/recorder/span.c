@@ -29,7 +29,7 @@ int span_record_instant(Span *span)
     Recorder *recorder = span->recorder;
     Track *track;
     int64_t now;
-    if (recorder_find_place(recorder, &track, &now) < 0) return -1;
+    if (recorder_find_track(recorder, &track, &now) < 0) return -1;
     if (LIKELY(track != NULL)) {
         Value nothing = {0};
         uint64_t tail = record_tail(track->num_open, KIND_INSTANT, 0, 0);
@@ -52,7 +52,7 @@ static PyObject *span_instant(PyObject *self, PyObject *Py_UNUSED(nothing))
 static void set_recorder(Span *span, PyObject *recorder, uint32_t name_id)
 {
     PyObject *old = (PyObject *)span->recorder;
-    span_forget_handed(span);
+    span_drop_handed(span);
     Py_CLEAR(span->enter); /* it holds the span */
     span->recorder = (Recorder *)Py_NewRef(recorder);
     span->name_id = name_id;
@@ -113,7 +113,7 @@ static int span_clear(PyObject *self)
 {
     /* The recorder stays: a finalizer in the same cycle may still enter the span. */
     Py_CLEAR(((Span *)self)->enter);
-    span_forget_handed((Span *)self);
+    span_drop_handed((Span *)self);
     return 0;
 }
 

@@ -1,11 +1,11 @@
-/* StackSamples: which line of Python a thread is at, asked again and again from another thread, as
- * nested spans on that thread's track.
+/* StackSamples: repeated samples of a thread's Python stack, taken by another thread, as nested
+ * spans on the sampled thread's track.
  *
- * Waiting needs no GIL, and a sample holds it for about 20 microseconds. A thread that gives the
- * GIL away only for moments, as most operators of torch do, has it back before another one wakes
- * up, and the time after which Python takes it away begins anew. So the thread is asked to give way
- * (Py_AddPendingCall, which only the main thread does). Python 3.13 and later sees that at the next
- * call or turn of a loop, earlier ones only after the thread has next taken the GIL. */
+ * A wait needs no GIL, and a sample takes it for about 20 microseconds. A thread that releases the
+ * GIL only briefly, as most operators of torch do, takes it again before another one wakes up, and
+ * the switch interval starts anew. So the thread is requested to yield the GIL (Py_AddPendingCall,
+ * which only the main thread runs). Python 3.13 and later runs that at the next call or iteration
+ * of a loop, earlier versions only after the thread has next taken the GIL. */
 
 #include "recorder/native.h"
 
@@ -16,24 +16,24 @@
 #include "recorder/thread_stack.h"
 #include "os/os.h"
 
-/* Between the begins of a frame and of the one that it calls, so that viewers can tell which is
- * outside. */
+/* Time between the starts of a frame and of the frame that it calls, so that viewers can
+ * distinguish the outer one. */
 #define APART_NS 10
 #define MAX_WAIT_S 3600
-/* While the sampler waits for the GIL for longer than this, a thread that ran continues with other
- * lines, until it gives the GIL away. */
+/* If the sampler waits longer than this for the GIL, a running thread continues with other lines
+ * before it releases the GIL. */
 #define LATE_NS 200000
-/* If the sampler gets it between these times, Python took it away: the thread ran Python all the
- * time (sys.getswitchinterval(), 5 ms). After the second, others had it in between. */
+/* If the sampler gets the GIL between these times, the switch interval was over (5 ms): the thread
+ * ran Python until then. After the second one, other threads had the GIL in between. */
 #define SWITCHED_NS 4900000
-#define STARVED_NS 6000000
-/* The thread gives way for this time at most, should the sampler not wake up. */
-#define MAX_WAY_US 500
-/* If it has the GIL back only after this time, another thread had it, which the sampler waits for
- * without a request as well, or the machine is busy. The next sample is not requested then; if that
- * recurs 3, 7, 15 and at most 31 samples: each request costs the thread those milliseconds. */
-#define LONG_WAY_NS 2000000
-#define MAX_UNASKED 31
+#define CONTENDED_NS 6000000
+/* The thread yields for this time at most, in case the sampler does not wake up. */
+#define MAX_YIELD_US 500
+/* If the thread has the GIL again only after this time, another thread had it, or the machine is
+ * busy. Then the next sample is taken without a request; if this recurs, the next 3, 7, 15 and at
+ * most 31: each request costs the thread those milliseconds. */
+#define LONG_YIELD_NS 2000000
+#define MAX_SKIPPED 31
 #define MAX_INTERVAL_NS INT64_C(1000000000000000000)
 
 typedef struct {
@@ -43,22 +43,22 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Recorder *recorder;
-    long native_id;    /* of the thread, for its state; 0 if that is not wanted */
-    int state_file;    /* while it samples, if the system says it; else -1 */
-    ThreadState state; /* as of the last look, before the GIL was asked for */
+    long native_id;    /* of the thread, for its state; 0 for none */
+    int state_file;    /* while it samples, if the system reports states; else -1 */
+    ThreadState state; /* read last, before the GIL was requested */
     int is_late;       /* the stack was read long after that */
-    int64_t interval_ns, asked_ns;
+    int64_t interval_ns, requested_ns;
     uint64_t random;
-    PyThread_type_lock stopped; /* can be taken once it is to stop */
+    PyThread_type_lock stopped; /* free once it has to stop */
     int is_stopped;
-    int is_busy;         /* a thread samples, and may be waiting without the GIL */
-    int can_ask;         /* the thread to give way: it is the main thread, as far as is known */
-    SharedWord is_asked; /* it has not done so yet */
-    int num_unasked;     /* samples before it is asked again */
-    int backoff;         /* num_unasked after the last long way, halved by each short one */
-    int is_sampling;     /* run() was called; it and what was asked share a reference */
-    int is_waiting;      /* for the GIL, after the thread was asked */
-    PyThread_type_lock got_gil; /* held meanwhile */
+    int is_busy;             /* a thread samples, and may be waiting without the GIL */
+    int can_request;         /* the thread is the main thread, as far as is known */
+    SharedWord is_requested; /* the thread has not yielded yet */
+    int num_to_skip;         /* samples before the next request */
+    int backoff;             /* num_to_skip after the last long yield, halved by each short one */
+    int is_sampling;         /* run() was called; it shares a reference with the pending call */
+    int is_waiting;          /* for the GIL, after a request */
+    PyThread_type_lock got_gil; /* locked meanwhile */
     uint32_t window;
     ThreadStack stack;
     OpenSpan open[MAX_SPANS];
@@ -73,7 +73,7 @@ static int64_t later(int64_t time, int64_t by_ns)
 
 /* -- spans -- */
 
-/* Ends all open spans but the outermost `num_kept`; 0 with an error set. */
+/* End all open spans but the outermost `num_kept`; 0 with an error set. */
 static int end_spans(StackSamples *samples, uint32_t num_kept, int64_t end)
 {
     while (samples->num_open > num_kept) {
@@ -97,7 +97,7 @@ static uint32_t num_same_frames(const StackSamples *samples)
     return num_same;
 }
 
-/* Ends what is open: it was cut when its window closed. 0 with an error set. */
+/* End all open spans, which were truncated when their window closed. 0 with an error set. */
 static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
 {
     if (!end_spans(samples, 0, now)) return 0;
@@ -108,30 +108,30 @@ static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
     return nothing != NULL;
 }
 
-/* What the stack says of the state of the thread, or NULL. */
+/* Return the name of the thread's state for its stack, or NULL. */
 static const char *last_state(const StackSamples *samples)
 {
     if (samples->state == STATE_RUNNING) return samples->is_late ? "late" : NULL;
     return state_names[samples->state];
 }
 
-/* Records what the thread is doing, which was asked for at that time; 0 with an error set. */
-static int take_sample(StackSamples *samples, int64_t asked)
+/* Record a sample of the thread's stack that was requested at that time; 0 with an error set. */
+static int take_sample(StackSamples *samples, int64_t requested)
 {
     ThreadStack *stack = &samples->stack;
     if (samples->window != recorder_window(samples->recorder) || thread_stack_is_full(stack))
-        thread_stack_forget(stack); /* what is open stays open */
+        thread_stack_drop_lines(stack); /* open spans stay open */
     if (!thread_stack_read(stack, last_state(samples))) return 0;
     uint32_t window = recorder_window(samples->recorder);
     if (window != samples->window) { /* before this window there was no sample */
-        asked = recorder_now(samples->recorder);
-        if (recorder_failed(asked) || !begin_window(samples, window, asked)) return 0;
+        requested = recorder_now(samples->recorder);
+        if (recorder_failed(requested) || !begin_window(samples, window, requested)) return 0;
     }
-    if (!end_spans(samples, num_same_frames(samples), asked)) return 0;
+    if (!end_spans(samples, num_same_frames(samples), requested)) return 0;
     while (samples->num_open < stack->num_spans) {
         uint32_t depth = samples->num_open;
         PyObject *span = stack->spans[stack->num_spans - 1 - depth];
-        PyObject *token = span_token_at((Span *)span, later(asked, (int64_t)depth * APART_NS));
+        PyObject *token = span_token_at((Span *)span, later(requested, (int64_t)depth * APART_NS));
         if (token == NULL) return 0;
         samples->open[depth] = (OpenSpan){Py_NewRef(span), token};
         samples->num_open++;
@@ -139,10 +139,10 @@ static int take_sample(StackSamples *samples, int64_t asked)
     return 1;
 }
 
-/* Ends all open spans, and forgets what a later window may not need; 0 with an error set. */
+/* End all open spans, and free all that a later window may not need; 0 with an error set. */
 static int end_all(StackSamples *samples, int64_t end)
 {
-    thread_stack_forget(&samples->stack);
+    thread_stack_drop_lines(&samples->stack);
     return end_spans(samples, 0, end);
 }
 
@@ -154,7 +154,7 @@ static int end_now(StackSamples *samples)
 
 /* -- when to sample -- */
 
-/* A random number from 0 to 1 (xorshift64). */
+/* Return a random number from 0 to 1 (xorshift64). */
 static double next_random(StackSamples *samples)
 {
     samples->random ^= samples->random << 13;
@@ -167,13 +167,13 @@ static int64_t next_time(StackSamples *samples, int64_t now)
 {
     double interval_ns = (double)samples->interval_ns;
     double gap_ns = interval_ns * (0.75 + 0.5 * next_random(samples));
-    samples->asked_ns = later(samples->asked_ns, (int64_t)gap_ns);
-    if (samples->asked_ns < now) /* samples were missed */
-        samples->asked_ns = later(now, (int64_t)(interval_ns * next_random(samples)));
-    return samples->asked_ns;
+    samples->requested_ns = later(samples->requested_ns, (int64_t)gap_ns);
+    if (samples->requested_ns < now) /* samples were missed */
+        samples->requested_ns = later(now, (int64_t)(interval_ns * next_random(samples)));
+    return samples->requested_ns;
 }
 
-/* Waits that long without the GIL, or until it is to stop; whether it is to stop. */
+/* Wait without the GIL, at most until it has to stop; return whether it has. */
 static int wait_to_stop(StackSamples *samples, int64_t wait_ns)
 {
     PyLockStatus status;
@@ -185,66 +185,66 @@ static int wait_to_stop(StackSamples *samples, int64_t wait_ns)
     return samples->is_stopped;
 }
 
-/* Called by Python on the main thread: yields the GIL to the sampler, if it waits for it. */
+/* Called by Python on the main thread: yield the GIL to the sampler, if it waits for it. */
 static int yield_gil(void *object)
 {
     StackSamples *samples = object;
-    samples->can_ask &= PyThread_get_thread_ident() == samples->stack.ident;
-    if (samples->is_waiting && samples->can_ask) {
+    samples->can_request &= PyThread_get_thread_ident() == samples->stack.ident;
+    if (samples->is_waiting && samples->can_request) {
         int64_t began = monotonic_ns();
         Py_BEGIN_ALLOW_THREADS
-        if (PyThread_acquire_lock_timed(samples->got_gil, MAX_WAY_US, 0) == PY_LOCK_ACQUIRED)
+        if (PyThread_acquire_lock_timed(samples->got_gil, MAX_YIELD_US, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(samples->got_gil);
         Py_END_ALLOW_THREADS
-        int is_long = monotonic_ns() - began > LONG_WAY_NS;
+        int is_long = monotonic_ns() - began > LONG_YIELD_NS;
         int backoff = is_long ? 2 * samples->backoff + 1 : samples->backoff / 2;
-        samples->backoff = backoff < MAX_UNASKED ? backoff : MAX_UNASKED;
-        samples->num_unasked = is_long ? samples->backoff : 0;
+        samples->backoff = backoff < MAX_SKIPPED ? backoff : MAX_SKIPPED;
+        samples->num_to_skip = is_long ? samples->backoff : 0;
     }
-    shared_store(&samples->is_asked, 0);
+    shared_store(&samples->is_requested, 0);
     if (!samples->is_sampling) Py_DECREF((PyObject *)samples);
     return 0;
 }
 
-/* Asks the thread to do that, if it runs and has done what it was asked before. Needs no GIL; but
- * what it uses is gone once Python has ended, which a thread that sleeps meanwhile does not see. */
-static void ask_for_way(StackSamples *samples)
+/* Request a yield of the thread, if it runs and no request is pending. Needs no GIL, but an
+ * initialized interpreter: Python may have ended while this thread slept. */
+static void request_gil(StackSamples *samples)
 {
     int is_running = samples->state == STATE_RUNNING || samples->state == STATE_UNKNOWN;
-    if (!is_running || shared_load(&samples->is_asked) || !samples->can_ask) return;
+    if (!is_running || shared_load(&samples->is_requested) || !samples->can_request) return;
     if (!Py_IsInitialized()) return;
-    if (samples->num_unasked > 0) {
-        samples->num_unasked--;
+    if (samples->num_to_skip > 0) {
+        samples->num_to_skip--;
         return;
     }
     PyThread_acquire_lock(samples->got_gil, 0);
     samples->is_waiting = 1;
-    shared_store(&samples->is_asked, 1);
+    shared_store(&samples->is_requested, 1);
     if (Py_AddPendingCall(yield_gil, samples) == 0) return;
-    shared_store(&samples->is_asked, 0); /* others have asked for too much */
+    shared_store(&samples->is_requested, 0); /* too many calls are pending */
     samples->is_waiting = 0;
     PyThread_release_lock(samples->got_gil);
 }
 
-/* Whether a thread that ran may have gone on to another line while the sampler waited so long. */
+/* Return whether a running thread may have reached another line during such a wait. */
 static int may_be_late(int64_t waited_ns)
 {
-    return waited_ns > LATE_NS && (waited_ns < SWITCHED_NS || waited_ns >= STARVED_NS);
+    return waited_ns > LATE_NS && (waited_ns < SWITCHED_NS || waited_ns >= CONTENDED_NS);
 }
 
-/* Waits in the same way, and then looks at the state of the thread, before it asks for the GIL. */
-static int wait_and_look(StackSamples *samples, int64_t wait_ns)
+/* Wait in the same way, and read the state of the thread before the GIL is requested. */
+static int wait_and_read_state(StackSamples *samples, int64_t wait_ns)
 {
     PyLockStatus status;
-    int64_t looked;
+    int64_t read_ns;
     if (samples->is_stopped) return 1;
     Py_BEGIN_ALLOW_THREADS
     status = PyThread_acquire_lock_timed(samples->stopped, wait_ns > 0 ? wait_ns / 1000 : 0, 0);
     samples->state = os_state_read(samples->state_file);
-    looked = monotonic_ns();
-    if (status != PY_LOCK_ACQUIRED) ask_for_way(samples);
+    read_ns = monotonic_ns();
+    if (status != PY_LOCK_ACQUIRED) request_gil(samples);
     Py_END_ALLOW_THREADS
-    samples->is_late = may_be_late(monotonic_ns() - looked);
+    samples->is_late = may_be_late(monotonic_ns() - read_ns);
     if (samples->is_waiting) PyThread_release_lock(samples->got_gil);
     samples->is_waiting = 0;
     if (status == PY_LOCK_ACQUIRED) PyThread_release_lock(samples->stopped);
@@ -261,7 +261,7 @@ static StackSamples *ready(PyObject *self)
     return NULL;
 }
 
-/* Keeps other threads out, also while Python code is called or the GIL is released. */
+/* Exclude other threads, also while Python code is called or the GIL is released. */
 static StackSamples *begin_work(PyObject *self)
 {
     StackSamples *samples = ready(self);
@@ -287,18 +287,18 @@ static PyObject *samples_run(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (samples == NULL) return NULL;
     int is_done = 1, is_stopped = samples->is_stopped;
     samples->is_sampling = 1;
-    if (!shared_load(&samples->is_asked)) Py_INCREF((PyObject *)samples);
+    if (!shared_load(&samples->is_requested)) Py_INCREF((PyObject *)samples);
     samples->state_file = os_state_open(samples->native_id);
     while (is_done && !is_stopped && is_recording(samples)) {
-        int64_t now = monotonic_ns(), asked = next_time(samples, now);
-        is_stopped = wait_and_look(samples, asked - now);
-        if (!is_stopped && is_recording(samples)) is_done = take_sample(samples, asked);
+        int64_t now = monotonic_ns(), requested = next_time(samples, now);
+        is_stopped = wait_and_read_state(samples, requested - now);
+        if (!is_stopped && is_recording(samples)) is_done = take_sample(samples, requested);
     }
     os_state_close(samples->state_file);
     samples->state_file = -1;
     samples->state = STATE_UNKNOWN;
     samples->is_sampling = 0;
-    if (!shared_load(&samples->is_asked)) Py_DECREF((PyObject *)samples);
+    if (!shared_load(&samples->is_requested)) Py_DECREF((PyObject *)samples);
     return end_work(samples, is_done && end_now(samples), is_stopped ? Py_True : Py_False);
 }
 
@@ -326,12 +326,12 @@ static PyObject *samples_next_time(PyObject *self, PyObject *now)
     return PyLong_FromLongLong(next_time((StackSamples *)self, now_ns));
 }
 
-static PyObject *samples_sample(PyObject *self, PyObject *asked)
+static PyObject *samples_sample(PyObject *self, PyObject *requested)
 {
-    long long asked_ns = PyLong_AsLongLong(asked);
-    if (asked_ns == -1 && PyErr_Occurred() != NULL) return NULL;
+    long long requested_ns = PyLong_AsLongLong(requested);
+    if (requested_ns == -1 && PyErr_Occurred() != NULL) return NULL;
     StackSamples *samples = begin_work(self);
-    return samples == NULL ? NULL : end_work(samples, take_sample(samples, asked_ns), Py_None);
+    return samples == NULL ? NULL : end_work(samples, take_sample(samples, requested_ns), Py_None);
 }
 
 static PyObject *samples_end(PyObject *self, PyObject *end)
@@ -369,7 +369,7 @@ static int samples_init(PyObject *self, PyObject *arguments, PyObject *Py_UNUSED
         return -1;
     }
     PyThread_acquire_lock(samples->stopped, 1);
-    samples->can_ask = 1;
+    samples->can_request = 1;
     samples->random = UINT64_C(0x9e3779b97f4a7c15);
     samples->native_id = native_id;
     samples->state_file = -1;
@@ -393,7 +393,7 @@ static int samples_traverse(PyObject *self, visitproc visit, void *arg)
     return thread_stack_traverse(&samples->stack, visit, arg);
 }
 
-/* Forgets everything. What is open is not recorded: its end is unknown by now. */
+/* Drop everything. Open spans are not recorded, since their ends are unknown. */
 static int samples_clear(PyObject *self)
 {
     StackSamples *samples = (StackSamples *)self;
@@ -429,7 +429,7 @@ static PyMethodDef samples_methods[] = {
     {"next_time", samples_next_time, METH_O,
      "(now_ns): when to sample next, which is about an interval after the last time."},
     {"sample", samples_sample, METH_O,
-     "(asked_ns): records what the thread is doing, which was asked for at that time."},
+     "(requested_ns): records a sample of the thread that was requested at that time."},
     {"end", samples_end, METH_O, "(end_ns): ends all open spans."},
     {NULL, NULL, 0, NULL},
 };

@@ -57,7 +57,7 @@ int store_has_files(const Store *store)
 
 void store_give_up(Store *store, int error)
 {
-    store->error = store->trouble = error;
+    store->error = store->last_error = error;
 }
 
 int is_lack_of_space(int error)

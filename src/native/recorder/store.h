@@ -23,21 +23,21 @@ typedef struct {
     /* in a child: bytes of the files that it has filled in this window and released */
     int64_t spent_bytes;
     uint32_t spent_window;
-    int error;   /* why the folder is not used at the moment: an errno, or 0 */
-    int trouble; /* the last such errno */
+    int error;      /* the errno for which the folder is not used now, or 0 */
+    int last_error; /* the last such errno */
 } Store;
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes);
 Store *store_keep(Store *store);
 void store_drop(Store *store);
-/* Whether it uses files, and could make all of them so far. */
+/* Return whether it uses files, and could make all of them so far. */
 int store_has_files(const Store *store);
 
-/* From now on keeps everything in memory. */
+/* Keep everything in memory from now on. */
 void store_give_up(Store *store, int error);
-/* Whether an errno may go away when files are deleted. */
+/* Return whether an errno may be resolved by deleting files. */
 int is_lack_of_space(int error);
-/* Uses files again, if it gave up only for lack of space. */
+/* Use files again, if only space was lacking. */
 void store_try_again(Store *store);
 
 /* A piece of memory, mapped to a file or not. */

@@ -1,5 +1,5 @@
-/* ThreadClocks: how long the thread that made it ran, was blocked, or was ready without a
- * processor, since it was asked last. */
+/* ThreadClocks: run time, blocked time and run-queue delay of the thread that created it, since the
+ * last read. */
 
 #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 #define UNKNOWN (-1)
 
 typedef struct {
-    int64_t now_ns, ran_ns, delay_ns; /* the last is UNKNOWN where the system does not say */
+    int64_t now_ns, ran_ns, delay_ns; /* the last is UNKNOWN where the system does not report it */
 } ThreadTimes;
 
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
 
 static PyObject *running, *starved, *blocked, *waiting;
 
-/* Unlike its address, a thread's number is never given to a later one. */
+/* Unlike its address, a thread's number is never reused. */
 static __thread uint64_t own_number;
 static uint64_t num_numbers;
 
@@ -38,13 +38,13 @@ static uint64_t number_of_this_thread(void)
     return own_number;
 }
 
-/* The thread that forks is another one in the child, and its clocks begin anew. */
+/* In a child, the thread that forked is another one, whose clocks start anew. */
 static void forget_in_child(void)
 {
     own_number = 0;
 }
 
-/* The second number of the file; UNKNOWN if there is none. */
+/* Return the second number of the file; UNKNOWN if there is none. */
 static int64_t read_delay(int file)
 {
     char text[128];
@@ -64,7 +64,7 @@ static ThreadTimes read_times(int file)
     return (ThreadTimes){now, ran, read_delay(file)};
 }
 
-/* Puts a number into a dict; 0 with an error set. */
+/* Put a number into a dict; 0 with an error set. */
 static int put(PyObject *values, PyObject *name, int64_t number)
 {
     PyObject *value = values != NULL ? PyLong_FromLongLong(number) : NULL;

@@ -1,4 +1,4 @@
-/* The stack of a thread: its frames as spans, which Python makes once for each line. */
+/* The stack of a thread: its frames as spans, which Python creates once per line. */
 
 #include "recorder/thread_stack.h"
 
@@ -6,18 +6,18 @@
 
 #include "recorder/native.h"
 
-#define MAX_LOOKED 10000 /* frames beyond the inner ones, in search of the outermost */
-#define MAX_PLACES 10000 /* when there are more, all are forgotten, and with them their code */
+#define MAX_SEARCHED 10000     /* frames beyond the inner ones, in search of the outermost */
+#define MAX_INSTRUCTIONS 10000 /* with more, all are dropped, and their code is released */
 
 /* An instruction of a function. */
 typedef struct {
     PyObject *code;
     int64_t offset;
-} Place;
+} Instruction;
 
 static PyObject *name_of_code, *name_of_offset, *name_of_line, *name_of_caller;
 
-/* 0 with an error set if Python gave something else; then it is released. */
+/* Return 0 with an error set, and release the object, if it is no span. */
 static int require_span(PyObject *span)
 {
     if (PyObject_TypeCheck(span, span_type)) return 1;
@@ -26,42 +26,46 @@ static int require_span(PyObject *span)
     return 0;
 }
 
-/* Asks Python for the span of a place; 0 with an error set. */
-static int name_place(ThreadStack *stack, uint32_t number, const Place *place, PyObject *frame)
+/* Get from Python the span of an instruction; 0 with an error set. */
+static int name_line(ThreadStack *stack, uint32_t number, const Instruction *instruction,
+                     PyObject *frame)
 {
     PyObject *line = PyObject_GetAttr(frame, name_of_line);
     PyObject *span = line == NULL ? NULL
                                   : PyObject_CallMethod(stack->names, "span_of_line", "OO",
-                                                        place->code, line);
+                                                        instruction->code, line);
     Py_XDECREF(line);
     if (span == NULL) return 0;
     if (span != Py_None && !require_span(span)) return 0;
-    stack->spans_of_places[number] = span;
-    Py_INCREF(place->code); /* no other code gets its address */
+    stack->spans_of_instructions[number] = span;
+    Py_INCREF(instruction->code); /* so that no other code gets its address */
     return 1;
 }
 
-/* The span of the line that a frame is at, or None. Borrowed. NULL with an error set. */
+/* Return the span of a frame's current line, or None. Borrowed. NULL with an error set. */
 static PyObject *span_of_frame(ThreadStack *stack, PyObject *frame, PyObject *code)
 {
     PyObject *offset = PyObject_GetAttr(frame, name_of_offset);
     if (offset == NULL) return NULL;
-    Place place = {code, PyLong_AsLongLong(offset)};
+    Instruction instruction = {code, PyLong_AsLongLong(offset)};
     Py_DECREF(offset);
-    if (place.offset == -1 && PyErr_Occurred() != NULL) return NULL;
-    size_t num_known = stack->places.num_entries;
-    if (!array_room_for_next((void **)&stack->spans_of_places, num_known, &stack->spans_capacity,
-                             sizeof *stack->spans_of_places))
+    if (instruction.offset == -1 && PyErr_Occurred() != NULL) return NULL;
+    size_t num_known = stack->instructions.num_entries;
+    if (!array_room_for_next((void **)&stack->spans_of_instructions, num_known,
+                             &stack->spans_capacity, sizeof *stack->spans_of_instructions))
         return PyErr_NoMemory();
-    uint32_t number = table_intern(&stack->places, (const char *)&place, sizeof place);
+    uint32_t number = table_intern(&stack->instructions, (const char *)&instruction,
+                                   sizeof instruction);
     if (number == TABLE_FULL) return PyErr_NoMemory();
-    if (number == num_known) stack->spans_of_places[number] = NULL;
-    if (stack->spans_of_places[number] == NULL && !name_place(stack, number, &place, frame))
+    if (number == num_known) stack->spans_of_instructions[number] = NULL;
+    if (stack->spans_of_instructions[number] == NULL &&
+        !name_line(stack, number, &instruction, frame))
         return NULL;
-    return stack->spans_of_places[number];
+    return stack->spans_of_instructions[number];
 }
 
-/* The caller of a frame with this code, which it takes over, or None. NULL with an error set. */
+/* Return the caller of a frame with this code, whose reference it takes, or None. NULL with an
+ * error set. */
 static PyObject *caller_beyond(ThreadStack *stack, PyObject *frame, PyObject *code)
 {
     int is_outermost = code == stack->outermost;
@@ -72,7 +76,7 @@ static PyObject *caller_beyond(ThreadStack *stack, PyObject *frame, PyObject *co
     return caller;
 }
 
-/* Adds a frame to the stack, and returns its caller, or None. NULL with an error set. */
+/* Add a frame to the stack, and return its caller, or None. NULL with an error set. */
 static PyObject *add_frame(ThreadStack *stack, PyObject *frame)
 {
     PyObject *code = PyObject_GetAttr(frame, name_of_code);
@@ -85,7 +89,7 @@ static PyObject *add_frame(ThreadStack *stack, PyObject *frame)
     return caller_beyond(stack, frame, code);
 }
 
-/* The frame that the thread is in, or None if it has ended. NULL with an error set. */
+/* Return the thread's current frame, or None if it has ended. NULL with an error set. */
 static PyObject *innermost_frame(const ThreadStack *stack)
 {
     PyObject *current_frames = PySys_GetObject("_current_frames"); /* borrowed */
@@ -105,14 +109,14 @@ static PyObject *innermost_frame(const ThreadStack *stack)
     return frame;
 }
 
-/* The caller of a frame, or None. NULL with an error set. */
+/* Return the caller of a frame, or None. NULL with an error set. */
 static PyObject *caller_of(ThreadStack *stack, PyObject *frame)
 {
     PyObject *code = PyObject_GetAttr(frame, name_of_code);
     return code == NULL ? NULL : caller_beyond(stack, frame, code);
 }
 
-/* Says in the stack that frames are left out; 0 with an error set. */
+/* Add the span that stands for omitted frames; 0 with an error set. */
 static int add_gap(ThreadStack *stack)
 {
     if (stack->gap == NULL) {
@@ -124,13 +128,14 @@ static int add_gap(ThreadStack *stack)
     return 1;
 }
 
-/* Adds the outermost frames of those from this one on, which it takes over, and a gap before them
- * if there are more. Of an endless stack the outermost ones are not found. 0 with an error set. */
+/* Add the outermost frames from this one on, whose reference it takes, and a gap if frames are
+ * omitted. The search is limited: of an endless stack no outer frames are added. 0 with an error
+ * set. */
 static int add_outer_frames(ThreadStack *stack, PyObject *frame)
 {
     PyObject *last[MAX_OUTER] = {NULL};
     uint32_t num = 0;
-    for (; frame != NULL && frame != Py_None && num < MAX_LOOKED; num++) {
+    for (; frame != NULL && frame != Py_None && num < MAX_SEARCHED; num++) {
         PyObject *caller = caller_of(stack, frame);
         Py_XDECREF(last[num % MAX_OUTER]);
         last[num % MAX_OUTER] = frame;
@@ -148,8 +153,8 @@ static int add_outer_frames(ThreadStack *stack, PyObject *frame)
     return is_done;
 }
 
-/* Begins the stack with the state of the thread; 0 with an error set. Python says what it is
- * called: it also knows which thread had the GIL. */
+/* Begin the stack with the state of the thread; 0 with an error set. Python names the state, since
+ * only there it is known which thread had the GIL. */
 static int add_state(ThreadStack *stack, const char *state)
 {
     PyObject *span = PyObject_CallMethod(stack->names, "span_of_state", "s", state);
@@ -180,35 +185,36 @@ int thread_stack_read(ThreadStack *stack, const char *state)
     return 1;
 }
 
-void thread_stack_forget(ThreadStack *stack)
+void thread_stack_drop_lines(ThreadStack *stack)
 {
-    Table places = stack->places;
-    PyObject **spans = stack->spans_of_places;
-    memset(&stack->places, 0, sizeof stack->places);
-    stack->spans_of_places = NULL;
+    Table instructions = stack->instructions;
+    PyObject **spans = stack->spans_of_instructions;
+    memset(&stack->instructions, 0, sizeof stack->instructions);
+    stack->spans_of_instructions = NULL;
     stack->spans_capacity = 0;
     stack->num_spans = 0;
-    for (size_t i = 0; i < places.num_entries; i++) {
+    for (size_t i = 0; i < instructions.num_entries; i++) {
         size_t length;
-        Place place;
-        memcpy(&place, table_key(&places, (uint32_t)i, &length), sizeof place);
-        if (spans[i] == NULL) continue; /* Python could not name it */
-        Py_DECREF(place.code);
+        Instruction instruction;
+        memcpy(&instruction, table_key(&instructions, (uint32_t)i, &length), sizeof instruction);
+        if (spans[i] == NULL) continue; /* Python raised an error */
+        Py_DECREF(instruction.code);
         Py_DECREF(spans[i]);
     }
     free(spans);
-    table_free(&places);
+    table_free(&instructions);
 }
 
 int thread_stack_is_full(const ThreadStack *stack)
 {
-    return stack->places.num_entries > MAX_PLACES;
+    return stack->instructions.num_entries > MAX_INSTRUCTIONS;
 }
 
 int thread_stack_traverse(const ThreadStack *stack, visitproc visit, void *arg)
 {
-    for (size_t i = 0; stack->spans_of_places != NULL && i < stack->places.num_entries; i++)
-        Py_VISIT(stack->spans_of_places[i]);
+    for (size_t i = 0; stack->spans_of_instructions != NULL && i < stack->instructions.num_entries;
+         i++)
+        Py_VISIT(stack->spans_of_instructions[i]);
     Py_VISIT(stack->gap);
     Py_VISIT(stack->state_span);
     return 0;
@@ -216,7 +222,7 @@ int thread_stack_traverse(const ThreadStack *stack, visitproc visit, void *arg)
 
 void thread_stack_clear(ThreadStack *stack)
 {
-    thread_stack_forget(stack);
+    thread_stack_drop_lines(stack);
     Py_CLEAR(stack->gap);
     Py_CLEAR(stack->state_span);
 }

@@ -5,8 +5,8 @@
 #define KINETOSCOPE_THREAD_STATE_H
 
 typedef enum {
-    STATE_UNKNOWN, /* the system does not say, or the thread has ended */
-    STATE_RUNNING, /* it runs, or would if it had a processor */
+    STATE_UNKNOWN, /* the system does not report it, or the thread has ended */
+    STATE_RUNNING, /* it runs, or waits for a CPU */
     STATE_GIL,
     STATE_OTHER_THREAD, /* a lock, a queue, an event, a thread that is joined */
     STATE_SLEEP,
@@ -23,7 +23,7 @@ typedef enum {
     NUM_STATES,
 } ThreadState;
 
-/* What Python calls each; NULL for the first two, which are no reasons to wait. */
+/* The name of each in Python; NULL for the first two, which are no reasons to wait. */
 extern const char *const state_names[NUM_STATES];
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "rewrite/passes.h"
 
-static const Text SOME_NUMBER = {"0", 1}; /* only whether there is a time is asked of its text */
+static const Text SOME_NUMBER = {"0", 1}; /* only the presence of a time matters */
 
 /* The event of a line of a thread, as it would be read from its text. */
 static void take_line(Event *event, const LineStyle *style, const Line *line)
@@ -33,7 +33,7 @@ enum LineStatus trace_survey_records(TraceText *text, const ThreadLines *thread,
         if (status != LINE_READY) return status;
         EventFault fault = EVENT_FINE;
         take_line(&event, thread->style, &line);
-        trace_survey_event(text, &event, LOOK_CANONICAL | LOOK_FIXED, NULL, &fault);
+        trace_survey_event(text, &event, INSPECT_CANONICAL | INSPECT_FIXED, NULL, &fault);
     }
     return LINE_READY;
 }
@@ -49,31 +49,23 @@ static Text place_of(const TextOutput *output, Bytes *place)
     return (Text){place->at, place->length};
 }
 
-/* Writes a line to the place that the plan says, changed as nesting says. */
+/* Write a line to the track of the plan, with the changes by nesting. */
 static void put_line(TraceText *text, const TextTrack *track, LineStyle *style, Line *line,
                      const TextOutput **last, Bytes *place, Bytes *out)
 {
-    const NestAction *action = trace_action(text);
-    text->serial++;
-    size_t number = track->first_output + (action != NULL ? action->level : 0);
-    if (number >= text->num_outputs) {
-        text->has_changed = 1;
-        return;
-    }
-    const TextOutput *output = &text->outputs[number];
-    if (!output->is_kept) return;
-    if (output != *last) style->place = place_of(*last = output, place);
+    const NestAction *action;
+    const TextOutput *output = trace_output(text, track, &action);
+    if (output == NULL || !output->is_kept) return;
+    if (output != *last) style->track_fields = place_of(*last = output, place);
     if (action != NULL) {
         line->begin = action->begin;
         line->dur = action->dur;
-        text->nesting_note.length = 0;
-        nest_describe(action, &text->names, tracks_thread(&text->tracks, track), output->overlap,
-                      &text->nesting_note);
-        line->note = (Text){text->nesting_note.at, text->nesting_note.length};
+        const Bytes *note = trace_nesting_note(text, track, action, output);
+        line->note = (Text){note->at, note->length};
     }
     line->begin += text->shift_ns;
-    char *at = bytes_room(out, line_room(style, line));
-    text->has_failed |= place->has_failed | text->nesting_note.has_failed | (at == NULL);
+    char *at = bytes_room(out, line_max_bytes(style, line));
+    text->has_failed |= place->has_failed | (at == NULL);
     if (text->has_failed) return;
     out->length += (size_t)(line_put(at, style, line) - at);
     text->num_written++;
@@ -92,7 +84,7 @@ enum LineStatus trace_rewrite_records(TraceText *text, const ThreadLines *thread
     Bytes place = {0};
     Line line;
     const TextTrack *track = *record < thread->end
-                                 ? trace_track(text, &event, LOOK_CANONICAL, &fault)
+                                 ? trace_track(text, &event, INSPECT_CANONICAL, &fault)
                                  : NULL;
     while (track != NULL && *record < thread->end && out->length < MAX_LINES_BYTES &&
            !text->has_failed && !text->has_changed) {

@@ -1,4 +1,4 @@
-/* Tracks: one per running thread and recorder. Finds a thread's track, and the place for its next
+/* Tracks: one per running thread and recorder. Finds a thread's track, and the address of its next
  * record. */
 
 #include "recorder/native.h"
@@ -16,48 +16,48 @@
 /* -- this thread -- */
 
 __thread ThisThread this_thread;
-static pthread_key_t pulse_key;
+static pthread_key_t life_key;
 
-static void pulse_drop(Pulse *pulse)
+static void life_drop(ThreadLife *life)
 {
-    if (pulse != NULL && atomic_fetch_sub_explicit(&pulse->refs, 1, memory_order_acq_rel) == 1)
-        free(pulse);
+    if (life != NULL && atomic_fetch_sub_explicit(&life->refs, 1, memory_order_acq_rel) == 1)
+        free(life);
 }
 
-/* Runs when a thread ends, without the GIL. If the thread records again afterwards, it looks for
- * its track again. */
-static void pulse_stop(void *pulse)
+/* Runs when a thread ends, without the GIL. If the thread records again afterwards, its
+ * track is searched again. */
+static void life_stop(void *life)
 {
     this_thread = (ThisThread){0};
-    shared_store(&((Pulse *)pulse)->is_alive, 0);
-    pulse_drop(pulse);
+    shared_store(&((ThreadLife *)life)->is_alive, 0);
+    life_drop(life);
 }
 
-static Pulse *pulse_of_this_thread(void)
+static ThreadLife *life_of_this_thread(void)
 {
-    Pulse *pulse = this_thread.pulse;
-    if (pulse == NULL && (pulse = calloc(1, sizeof *pulse)) != NULL) {
-        shared_store(&pulse->refs, 1);
-        shared_store(&pulse->is_alive, 1);
-        if (pthread_setspecific(pulse_key, pulse) != 0) {
-            free(pulse);
+    ThreadLife *life = this_thread.life;
+    if (life == NULL && (life = calloc(1, sizeof *life)) != NULL) {
+        shared_store(&life->refs, 1);
+        shared_store(&life->is_alive, 1);
+        if (pthread_setspecific(life_key, life) != 0) {
+            free(life);
             return NULL;
         }
-        this_thread.pulse = pulse;
+        this_thread.life = life;
     }
-    return pulse;
+    return life;
 }
 
 int track_setup(void)
 {
-    if (pthread_key_create(&pulse_key, pulse_stop) != 0) {
+    if (pthread_key_create(&life_key, life_stop) != 0) {
         PyErr_SetString(PyExc_ImportError, "kinetoscope._native: no thread-local storage is left.");
         return -1;
     }
     return 0;
 }
 
-/* -- whose a track is -- */
+/* -- the thread of a track -- */
 
 const char *track_name(const Track *track, size_t *length)
 {
@@ -68,7 +68,7 @@ const char *track_name(const Track *track, size_t *length)
     return name;
 }
 
-/* Writes a mark into the current chunk: whose the next records are. */
+/* Write a mark into the current chunk: the thread of the next records. */
 static void put_mark(Track *track)
 {
     size_t length;
@@ -87,7 +87,7 @@ static void put_mark(Track *track)
 
 /* -- making and finding -- */
 
-/* Runs no Python code: what records there would make this thread's track as well. */
+/* Runs no Python code, which might record and thereby make this thread's track as well. */
 static Track *track_new(Recorder *recorder)
 {
     Track *track = calloc(1, sizeof *track);
@@ -106,16 +106,16 @@ static Track *track_new(Recorder *recorder)
     return track;
 }
 
-static Track *find_own(const Recorder *recorder, const Pulse *pulse)
+static Track *find_own(const Recorder *recorder, const ThreadLife *life)
 {
     Track *track = recorder->tracks;
-    while (track != NULL && (track->pulse != pulse || track->is_foreign)) track = track->next_track;
+    while (track != NULL && (track->life != life || track->is_foreign)) track = track->next_track;
     return track;
 }
 
 int track_is_vacant(const Track *track)
 {
-    return !shared_load(&track->pulse->is_alive) && track->num_open == 0 && !track->is_foreign;
+    return !shared_load(&track->life->is_alive) && track->num_open == 0 && !track->is_foreign;
 }
 
 static Track *find_vacant(const Recorder *recorder)
@@ -125,12 +125,12 @@ static Track *find_vacant(const Recorder *recorder)
     return track;
 }
 
-/* Gives a track to the calling thread, which is (tid, name, is_main). Runs no Python code. */
-static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name, int is_main)
+/* Give a track to the calling thread, which is (tid, name, is_main). Runs no Python code. */
+static void set_thread(Track *track, ThreadLife *life, uint32_t tid, PyObject *name, int is_main)
 {
-    pulse_drop(track->pulse);
-    atomic_fetch_add_explicit(&pulse->refs, 1, memory_order_relaxed);
-    track->pulse = pulse;
+    life_drop(track->life);
+    atomic_fetch_add_explicit(&life->refs, 1, memory_order_relaxed);
+    track->life = life;
     Py_XDECREF(track->name);
     track->name = Py_NewRef(name);
     track->tid = tid;
@@ -145,18 +145,18 @@ static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name,
 
 static Track *find_or_make(Recorder *recorder)
 {
-    Pulse *pulse = pulse_of_this_thread();
-    if (pulse == NULL) return (Track *)PyErr_NoMemory();
-    Track *track = find_own(recorder, pulse);
+    ThreadLife *life = life_of_this_thread();
+    if (life == NULL) return (Track *)PyErr_NoMemory();
+    Track *track = find_own(recorder, life);
     if (track != NULL) return track;
     unsigned int tid;
     int is_main;
     PyObject *name, *answer = PyObject_CallMethod((PyObject *)recorder, "describe_thread", NULL);
     if (answer != NULL && PyArg_ParseTuple(answer, "IUp", &tid, &name, &is_main)) {
-        track = find_own(recorder, pulse); /* the Python code that was called may have recorded */
+        track = find_own(recorder, life); /* the Python code that was called may have recorded */
         if (track == NULL &&
             ((track = find_vacant(recorder)) != NULL || (track = track_new(recorder)) != NULL))
-            set_thread(track, pulse, tid, name, is_main);
+            set_thread(track, life, tid, name, is_main);
     }
     Py_XDECREF(answer);
     return track;
@@ -180,7 +180,7 @@ void track_keep(Track *track)
 void track_drop(Track *track)
 {
     if (track == NULL || --track->refs > 0) return;
-    pulse_drop(track->pulse);
+    life_drop(track->life);
     free(track->entries);
     free(track);
 }
@@ -188,7 +188,7 @@ void track_drop(Track *track)
 void track_leave(Track *track)
 {
     region_unmap(&track->head);
-    /* A forked child leaves it: it is the parent's. */
+    /* A forked child does not delete it: it is the parent's. */
     region_unlink_unless_left(track->recorder->store, &track->head, "track");
     track->recorder = NULL;
     track->slots = NULL;
@@ -202,7 +202,7 @@ void track_leave(Track *track)
 
 int track_is_done(const Track *track)
 {
-    return !shared_load(&track->pulse->is_alive) && track->chunk == NULL &&
+    return !shared_load(&track->life->is_alive) && track->chunk == NULL &&
            PyList_Size(track->filled) == 0 && !track_has_span_to_record(track);
 }
 
@@ -263,7 +263,7 @@ static int dropped(Track *track)
 {
     uint32_t window = shared_load(&track->recorder->control->window);
     if (track->dropped_window != window)
-        /* in a child process nothing takes the count of the window before */
+        /* in a child process the count of the window before is not taken */
         track->num_dropped = 0;
     track->dropped_window = window;
     track->num_dropped++;

@@ -1,11 +1,11 @@
-/* Windows: opens and closes them, and hands out what was recorded in them. */
+/* Windows: opens and closes them, and returns their records. */
 
 #include "recorder/native.h"
 
 static void prepare_window(Recorder *recorder)
 {
     tsc_realign();
-    /* The writer thread may be busy with saving what a full disk did not take. */
+    /* The writer thread may still be saving after a full disk. */
     store_try_again(recorder->store);
 }
 
@@ -32,9 +32,9 @@ static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
     }
 }
 
-/* A list of what each track has recorded, the oldest track first; NULL with an error set. Runs no
- * Python code, which up to Python 3.11 a garbage collection may do: another thread would take what
- * belongs to this window, or close it. */
+/* Return a list of the records of each track, the oldest track first; NULL with an error set. Runs
+ * no Python code, which up to Python 3.11 a garbage collection may do: another thread could take
+ * this window's records, or close it. */
 static PyObject *take_all(Recorder *recorder)
 {
     int collected = PyGC_Disable();
@@ -67,7 +67,7 @@ PyObject *recorder_close_window(PyObject *self, PyObject *arguments)
     recorder->closed_ns = continues && recorder->now == NULL ? boundary : monotonic_ns();
     PyObject *taken = take_all(recorder);
     if (taken != NULL && recorder_settle(recorder) < 0)
-        PyErr_WriteUnraisable(NULL); /* raised, it would lose what was taken */
+        PyErr_WriteUnraisable(NULL); /* an exception would lose the taken records */
     return taken;
 }
 
@@ -101,8 +101,8 @@ PyObject *recorder_remove_ended(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
-/* Hands out the chunks that are full. Chunks of threads that have ended are kept for new threads,
- * unless space is short. */
+/* Return the full chunks. Chunks of threads that have ended are kept for new threads, unless space
+ * is short. */
 PyObject *recorder_take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;

@@ -60,7 +60,7 @@ static PyObject *exit_get(PyObject *Py_UNUSED(descriptor), PyObject *object,
     Span *span = (Span *)object;
     int is_recording = span_is_active(span) || span_is_marked(span);
     if (is_recording && !span_has_name(span)) return NULL;
-    if (UNLIKELY(span->handed != NULL)) span_forget_handed(span);
+    if (UNLIKELY(span->handed != NULL)) span_drop_handed(span);
     if (!is_recording) {
         span->handed = new_none();
         return Py_NewRef(skipped_exit);

@@ -65,7 +65,7 @@ static int is_minus_zero(Text number)
     return number.length == 2 && memcmp(number.at, "-0", 2) == 0;
 }
 
-int event_understand(Event *event, unsigned look, int is_plain)
+int event_interpret(Event *event, unsigned flags, int is_plain)
 {
     const Text *fields = event->fields;
     Text phase = fields[FIELD_PH];
@@ -74,7 +74,8 @@ int event_understand(Event *event, unsigned look, int is_plain)
         (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
         return 0;
     if (is_minus_zero(fields[FIELD_ID]) || is_minus_zero(fields[FIELD_BIND_ID])) return 0;
-    return is_plain || (look & LOOK_CANONICAL) || !has_malformed_escape(event->begin, event->end);
+    return is_plain || (flags & INSPECT_CANONICAL) ||
+           !has_malformed_escape(event->begin, event->end);
 }
 
 /* Reads a key of a known field, written in the usual way, and goes after its colon. Returns the
@@ -124,7 +125,7 @@ static inline const char *skip_field(const char *at, const char *end, int field,
 }
 
 /* Reads an event of a new shape. */
-static EventFault scan_anew(const char *at, const char *end, unsigned look, Event *event)
+static EventFault scan_anew(const char *at, const char *end, unsigned flags, Event *event)
 {
     memset(event->fields, 0, sizeof event->fields);
     event->begin = at;
@@ -142,7 +143,7 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
         } else {
             if (!json_read_key(&members)) break;
             field = event_field(members.key.at, members.key.length);
-            is_malformed |= (members.marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
+            is_malformed |= (members.marks & JSON_ESCAPED) && !(flags & INSPECT_CANONICAL);
         }
         const char *value = members.at;
         members.at = skip_field(value, end, field, event, &members.fault, &is_malformed);
@@ -153,17 +154,17 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
             if (event->num_fields < NUM_FIELDS) event->order[event->num_fields++] = (uint8_t)field;
         }
     }
-    if (members.at == NULL) return members.fault == JSON_CUT ? EVENT_CUT : EVENT_ODD;
+    if (members.at == NULL) return members.fault == JSON_CUT ? EVENT_CUT : EVENT_REFUSED;
     event->has_members = members.has_any;
     event->end = members.at;
-    return !is_malformed && event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
+    return !is_malformed && event_interpret(event, flags, 0) ? EVENT_FINE : EVENT_REFUSED;
 }
 
-EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned flags, Event *event)
 {
-    if (look & LOOK_CANONICAL) return scan_anew(at, end, look, event);
-    if (shapes_match(shapes, at, end, look, event)) return EVENT_FINE;
-    EventFault fault = scan_anew(at, end, look, event);
+    if (flags & INSPECT_CANONICAL) return scan_anew(at, end, flags, event);
+    if (shapes_match(shapes, at, end, flags, event)) return EVENT_FINE;
+    EventFault fault = scan_anew(at, end, flags, event);
     if (fault == EVENT_FINE) shapes_learn(shapes, event);
     return fault;
 }

@@ -48,26 +48,28 @@ typedef struct Shapes Shapes;
 
 typedef enum {
     EVENT_FINE,
-    EVENT_CUT, /* the text ends in the event */
-    EVENT_ODD, /* it is not JSON, or Python must write it anew */
+    EVENT_CUT,     /* the text ends in the event */
+    EVENT_REFUSED, /* it is not JSON, or Python must write it anew */
 } EventFault;
 
-/* How to read an event. */
+/* Flags for the inspection of an event. */
 enum {
-    LOOK_CANONICAL = 1, /* Python wrote it: accept its strings as they are */
-    /* the first pass has validated this text: what it noted is true */
-    LOOK_AGAIN = 2,
-    LOOK_FIXED = 4, /* it has our own exact times: other spans are clipped or moved instead of it */
+    INSPECT_CANONICAL = 1, /* Python wrote it: accept its strings as they are */
+    /* the first pass has validated this text */
+    INSPECT_AGAIN = 2,
+    INSPECT_FIXED =
+        4, /* it has exact times of Kinetoscope: other spans are clipped or moved instead of it */
 };
 
 /* `at` is at the bracket that opens the event. `shapes` has the shapes of earlier events. */
-EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned flags,
+                      Event *event);
 
-/* Used by shapes.c too. event_field: the field with that key, -1 if we need none. event_understand:
+/* Used by shapes.c too. event_field: the field with that key, -1 if we need none. event_interpret:
  * whether the fields have the types that the rest of the code needs; `is_plain` if no string has an
  * escape. */
 int event_field(const char *key, size_t length);
-int event_understand(Event *event, unsigned look, int is_plain);
+int event_interpret(Event *event, unsigned flags, int is_plain);
 
 /* Reads an id that is a whole number in a double's range, written as a number or a string: an
  * offset can be added to it. */

@@ -5,7 +5,7 @@
 #include "text/json.h"
 #include "text/numbers.h"
 
-/* Copies the args of an event whose span was cut or moved, and adds the text that says so. */
+/* Copy the args of an event whose span was truncated or moved, and add a note on that. */
 static void put_args(Bytes *out, Text args, const Bytes *nesting_note)
 {
     if (args.at == NULL || TEXT_IS(args, "null")) {

@@ -1,4 +1,4 @@
-/* The second pass over a trace: writes each event to the place that the plan says. See
+/* The second pass over a trace: writes each event to the track of the plan. See
  * trace_text.h. */
 
 #include "rewrite/passes.h"
@@ -37,7 +37,7 @@ static void put_packets(TraceText *text, const TextTrack *track, const Event *ev
                          .nesting_note = rewrite->nesting_note};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
     place.is_in_end_order = track->is_disordered && !track->ends.is_broken &&
-                            track->num_levels == 1 && !track->was_cut && text->stretch_gain_ns == 0;
+                            track->num_levels == 1 && !track->was_cut && text->drift_gain_ns == 0;
     place.num_shared = place.is_in_end_order && event->phase == 'X'
                            ? end_order_shared(&track->ends, event->ts)
                            : 0;
@@ -57,12 +57,12 @@ static int needs_new_ids(const TraceText *text, const Event *event)
 }
 
 /* A moment, corrected for the drift of the file's clock. Division rounds down, as in Python. */
-static int64_t stretched(const TraceText *text, int64_t at)
+static int64_t without_drift(const TraceText *text, int64_t at)
 {
-    if (text->stretch_gain_ns == 0) return at;
-    __int128 product = (__int128)(at - text->stretch_begin_ns) * text->stretch_gain_ns;
-    int64_t quotient = (int64_t)(product / text->stretch_over_ns);
-    return at + quotient - (product % text->stretch_over_ns < 0);
+    if (text->drift_gain_ns == 0) return at;
+    __int128 product = (__int128)(at - text->drift_begin_ns) * text->drift_gain_ns;
+    int64_t quotient = (int64_t)(product / text->drift_over_ns);
+    return at + quotient - (product % text->drift_over_ns < 0);
 }
 
 static Text text_or(Text text, Text other)
@@ -123,27 +123,27 @@ static int keep_place(TraceText *text, TextTrack *track, const Event *event, Tex
 
 /* Whether Python must write the event anew first, because a value that we compare or change is
  * written in an unusual way. */
-static int is_unusual(const TraceText *text, const Event *event, unsigned look)
+static int is_unusual(const TraceText *text, const Event *event, unsigned flags)
 {
-    if (look & LOOK_CANONICAL) return 0;
+    if (flags & INSPECT_CANONICAL) return 0;
     Text name = event->fields[FIELD_NAME];
     /* an event that the first pass noted was checked there, and here it has no args */
     int is_checked = event == &text->splices.event;
     return event->phase == 0 ||
-           (text->keeps_places && !is_checked && trace_needs_viewers(text, event, look)) ||
+           (text->keeps_places && !is_checked && trace_needs_viewers(text, event, flags)) ||
            needs_new_ids(text, event) ||
            (text->align_on.length > 0 && name.at != NULL &&
             memchr(name.at, '\\', name.length) != NULL);
 }
 
-/* Moves an event's time as nesting and the plan say; 0 if it is outside the window. */
+/* Move an event's time by nesting and the plan; 0 if it is outside the window. */
 static int move_in_time(const TraceText *text, TextTrack *track, const Event *event,
                         const TextOutput *output, Rewrite *rewrite)
 {
     if (text->is_windowed && !is_in_window(track, event, output, rewrite->ts, rewrite->dur))
         return 0;
-    int64_t end = stretched(text, rewrite->ts + rewrite->dur);
-    rewrite->ts = stretched(text, rewrite->ts);
+    int64_t end = without_drift(text, rewrite->ts + rewrite->dur);
+    rewrite->ts = without_drift(text, rewrite->ts);
     rewrite->dur = end - rewrite->ts;
     rewrite->ts += text->shift_ns;
     if (text->keeps_places && event->phase == 'M' && rewrite->ts < 0) rewrite->ts = 0;
@@ -151,55 +151,44 @@ static int move_in_time(const TraceText *text, TextTrack *track, const Event *ev
 }
 
 /* Handles metadata that a merged trace replaces and a repaired one keeps. */
-static void rewrite_track_metadata(TraceText *text, const Event *event, unsigned look, Bytes *out,
+static void rewrite_track_metadata(TraceText *text, const Event *event, unsigned flags, Bytes *out,
                                    EventFault *fault)
 {
     int is_kept = text->keeps_places && !event_is_header(event);
-    if (is_kept && !tracks_take(event, look)) {
-        *fault = EVENT_ODD;
+    if (is_kept && !tracks_take(event, flags)) {
+        *fault = EVENT_REFUSED;
         return;
     }
     text->serial++;
     if (is_kept) put_as_it_is(text, event, out);
 }
 
-static void rewrite_event(TraceText *text, const Event *event, unsigned look, Bytes *out,
+static void rewrite_event(TraceText *text, const Event *event, unsigned flags, Bytes *out,
                           EventFault *fault)
 {
-    if (is_unusual(text, event, look)) {
-        *fault = EVENT_ODD;
+    if (is_unusual(text, event, flags)) {
+        *fault = EVENT_REFUSED;
         return;
     }
     if (text->leaves_out_timeless && event_lost_its_time(event)) return;
     if (event_is_track_metadata(event)) {
-        rewrite_track_metadata(text, event, look, out, fault);
+        rewrite_track_metadata(text, event, flags, out, fault);
         return;
     }
-    TextTrack *track = trace_track(text, event, look, fault);
+    TextTrack *track = trace_track(text, event, flags, fault);
     if (track == NULL) return;
-    const NestAction *action = trace_action(text);
-    text->serial++;
-    size_t number = track->first_output + (action != NULL ? action->level : 0);
-    if (number >= text->num_outputs) {
-        text->has_changed = 1;
-        return;
-    }
-    const TextOutput *output = &text->outputs[number];
+    const NestAction *action;
+    const TextOutput *output = trace_output(text, track, &action);
+    if (output == NULL) return;
     Rewrite rewrite = {.pid = output->pid, .tid = output->tid, .id_shift = text->id_shift};
     rewrite.ts = action != NULL ? action->begin : event->ts;
     rewrite.dur = action != NULL ? action->dur : event->dur;
     if (text->keeps_places && !keep_place(text, track, event, output->tid, &rewrite)) return;
-    rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain && !text->keeps_places;
+    rewrite.shifts_ids = !(flags & INSPECT_CANONICAL) && text->ids_are_plain && !text->keeps_places;
     rewrite.narrows = !text->keeps_places;
     if (!output->is_kept || !move_in_time(text, track, event, output, &rewrite)) return;
     text->num_written++;
-    if (action != NULL) {
-        text->nesting_note.length = 0;
-        nest_describe(action, &text->names, tracks_thread(&text->tracks, track), output->overlap,
-                      &text->nesting_note);
-        text->has_failed |= text->nesting_note.has_failed;
-        rewrite.nesting_note = &text->nesting_note;
-    }
+    if (action != NULL) rewrite.nesting_note = trace_nesting_note(text, track, action, output);
     if (text->writes_packets)
         put_packets(text, track, event, output, &rewrite, out);
     else
@@ -214,9 +203,9 @@ void trace_finish_rewrite(TraceText *text, Bytes *out)
 }
 
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first,
-                              unsigned look, Bytes *out)
+                              unsigned flags, Bytes *out)
 {
-    enum TextStatus status = trace_walk(text, at, end, is_first, look, out, rewrite_event);
+    enum TextStatus status = trace_walk(text, at, end, is_first, flags, out, rewrite_event);
     text->has_failed |= out->has_failed;
     return status;
 }

@@ -14,7 +14,7 @@
 
 #define MAX_NODES 2048
 #define MAX_ALTERNATIVES 24 /* the most alternatives that are compared at one place */
-/* after so many refused events nothing more is learnt: all look different */
+/* after so many refused events nothing more is learnt: all have different shapes */
 #define MAX_REFUSED 10000
 /* bytes that may be read without checking the end of the text */
 #define READ_AHEAD (MAX_SHAPE_BYTES + 8 * (int)sizeof(uint64_t))
@@ -264,7 +264,7 @@ HOT uint32_t next_shape(Shapes *shapes, uint32_t last, const char *at)
     return 0;
 }
 
-int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)
+int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned flags, Event *event)
 {
     unsigned marks = 0;
     uint32_t node = 0;
@@ -307,5 +307,5 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
                                                                  {value, (size_t)(at - value)}};
     }
     event->has_members = 1;
-    return event_understand(event, look, !(marks & JSON_ESCAPED));
+    return event_interpret(event, flags, !(marks & JSON_ESCAPED));
 }

@@ -1,4 +1,4 @@
-/* Learns what the events of a file look like: the text between their values.
+/* Learns the shapes of a file's events: the text between their values.
  *
  *     a valid event ──► shapes_learn ──► shapes_match: where the values of the next one are
  *
@@ -39,8 +39,8 @@ struct Shapes {
 /* Learns the shape of an event that event_scan accepted, unless the event is unusual. */
 void shapes_learn(Shapes *shapes, const Event *event);
 /* Reads an event of a known shape, with the arguments of event_scan; 0 if the shape is unknown, or
- * the event is cut or odd. `event` must be zero or an event that was read before. */
-int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
+ * the event is truncated or refused. `event` must be zero or an event that was read before. */
+int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned flags, Event *event);
 void shapes_free(Shapes *shapes);
 
 /* The key of a member of the args, as written. */

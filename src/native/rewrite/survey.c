@@ -49,12 +49,12 @@ static enum SpanKind kind_of(Text category)
                : SPAN_OTHER;
 }
 
-static void collect(TraceText *text, TextTrack *track, const Event *event, unsigned look)
+static void collect(TraceText *text, TextTrack *track, const Event *event, unsigned flags)
 {
     Text name = event->fields[FIELD_NAME];
     NestSpan span = {
         .begin = event->ts, .dur = event->dur, .serial = text->serial, .action = NO_ACTION};
-    span.kind = look & LOOK_FIXED ? SPAN_FIXED : kind_of(event->fields[FIELD_CAT]);
+    span.kind = flags & INSPECT_FIXED ? SPAN_FIXED : kind_of(event->fields[FIELD_CAT]);
     span.name = table_intern(&text->names, name.at != NULL ? name.at : "", name.length);
     if (!array_room_for_next((void **)&track->pending, track->num_pending, &track->pending_capacity,
                              sizeof *track->pending)) {
@@ -102,7 +102,7 @@ static void check_event(TraceText *text, TextTrack *track, const Event *event)
     }
 }
 
-static void survey_span(TraceText *text, TextTrack *track, const Event *event, unsigned look)
+static void survey_span(TraceText *text, TextTrack *track, const Event *event, unsigned flags)
 {
     Text name = event->fields[FIELD_NAME];
     if (name.at != NULL && track->role == ROLE_NONE) {
@@ -125,7 +125,7 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event, u
     track->previous_dur = event->dur;
     if (text->num_spans++ == 0 || event->ts + event->dur > text->latest_end_ns)
         text->latest_end_ns = event->ts + event->dur;
-    if (text->nests) collect(text, track, event, look);
+    if (text->nests) collect(text, track, event, flags);
 }
 
 static void survey_counter(TraceText *text, const TextTrack *track, const Event *event)
@@ -180,22 +180,22 @@ static void survey_metadata(TraceText *text, const Event *event)
         text->metadata_last[number] = text->serial;
 }
 
-void trace_survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out,
+void trace_survey_event(TraceText *text, const Event *event, unsigned flags, Bytes *out,
                         EventFault *fault)
 {
     (void)out;
     Text name = event->fields[FIELD_NAME];
-    int is_other_text = !(look & LOOK_CANONICAL) && text->align_on.length > 0 && name.at != NULL &&
-                        memchr(name.at, '\\', name.length) != NULL;
+    int is_other_text = !(flags & INSPECT_CANONICAL) && text->align_on.length > 0 &&
+                        name.at != NULL && memchr(name.at, '\\', name.length) != NULL;
     /* an object without a phase may be a document that was pasted between the events */
-    int is_no_event = event->phase == 0 && !(look & LOOK_CANONICAL);
-    if (is_other_text || is_no_event || trace_needs_viewers(text, event, look)) {
+    int is_no_event = event->phase == 0 && !(flags & INSPECT_CANONICAL);
+    if (is_other_text || is_no_event || trace_needs_viewers(text, event, flags)) {
         /* the name can only be compared if both are written in the same way */
-        *fault = EVENT_ODD;
+        *fault = EVENT_REFUSED;
         return;
     }
     TextTrack *track = event_is_track_metadata(event) ? NULL
-                                                      : trace_track(text, event, look, fault);
+                                                      : trace_track(text, event, flags, fault);
     if (*fault != EVENT_FINE || text->has_failed) return;
     text->num_events += !event_is_header(event);
     if (event_lost_its_time(event)) {
@@ -212,7 +212,7 @@ void trace_survey_event(TraceText *text, const Event *event, unsigned look, Byte
         if (track->first_serial == UINT64_MAX) track->first_serial = text->serial;
         track->is_device |= event->phase != 'M' && is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
-            survey_span(text, track, event, look);
+            survey_span(text, track, event, flags);
         else if (event->phase == 'C')
             survey_counter(text, track, event);
         else
@@ -228,9 +228,9 @@ void trace_survey_event(TraceText *text, const Event *event, unsigned look, Byte
 }
 
 enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first,
-                             unsigned look)
+                             unsigned flags)
 {
-    return trace_walk(text, at, end, is_first, look, NULL, trace_survey_event);
+    return trace_walk(text, at, end, is_first, flags, NULL, trace_survey_event);
 }
 
 static int compare_actions(const void *one, const void *other)

@@ -73,8 +73,8 @@ static int pass_over(TextObject *self, PyObject *arguments, Py_ssize_t *position
     Py_buffer buffer;
     Py_ssize_t end;
     int is_first;
-    unsigned look;
-    if (!PyArg_ParseTuple(arguments, "y*nnpI", &buffer, position, &end, &is_first, &look))
+    unsigned flags;
+    if (!PyArg_ParseTuple(arguments, "y*nnpI", &buffer, position, &end, &is_first, &flags))
         return -1;
     int status = -1;
     Bytes *out = NULL;
@@ -84,8 +84,8 @@ static int pass_over(TextObject *self, PyObject *arguments, Py_ssize_t *position
         const char *first = buffer.buf, *at = first + *position;
         self->is_busy = 1;
         Py_BEGIN_ALLOW_THREADS
-        status = writes ? trace_rewrite(&self->text, &at, first + end, is_first, look, out)
-                        : trace_survey(&self->text, &at, first + end, is_first, look);
+        status = writes ? trace_rewrite(&self->text, &at, first + end, is_first, flags, out)
+                        : trace_survey(&self->text, &at, first + end, is_first, flags);
         Py_END_ALLOW_THREADS
         self->is_busy = 0;
         *position = at - first;
@@ -236,7 +236,7 @@ static PyObject *tracks_of(const TraceText *text)
     return tracks;
 }
 
-/* CounterFacts as bytes; None if they were not asked for, or there are too many. */
+/* CounterFacts as bytes; None if they were not requested, or there are too many. */
 static PyObject *counters_of(const CounterSurvey *counters)
 {
     if (!counters->is_wanted || counters->is_full) return new_none();
@@ -323,7 +323,7 @@ static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
     if (!PyArg_ParseTuple(given, "O&O&pLLKKI", bytes_argument, &pid, bytes_argument, &tid, &is_kept,
                           &from_ns, &to_ns, &track, &process, &output->overlap))
         return 0;
-    /* `outputs_of` says where they are: until then they may move */
+    /* `outputs_of` returns their addresses: until then they may move */
     output->pid.length = pid.length;
     bytes_put(texts, pid.at, pid.length);
     output->tid.length = tid.length;
@@ -392,11 +392,11 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
                           &ids_are_plain, &is_windowed, &keeps_places, &sequence, &begin_ns,
                           &gain_ns, &over_ns))
         return NULL;
-    if (over_ns <= 0) return PyErr_Format(PyExc_ValueError, "A trace is stretched over some time.");
+    if (over_ns <= 0) return PyErr_Format(PyExc_ValueError, "Drift is measured over some time.");
     if (use_outputs(self, outputs) < 0) return NULL;
-    text->stretch_begin_ns = begin_ns;
-    text->stretch_gain_ns = gain_ns;
-    text->stretch_over_ns = over_ns;
+    text->drift_begin_ns = begin_ns;
+    text->drift_gain_ns = gain_ns;
+    text->drift_over_ns = over_ns;
     text->shift_ns = shift_ns;
     text->id_shift = id_shift;
     text->ids_are_plain = ids_are_plain;
@@ -432,13 +432,13 @@ static PyObject *text_num_comma_errors(TextObject *self, void *Py_UNUSED(closure
 
 static PyMethodDef text_methods[] = {
     {"survey", (PyCFunction)text_survey, METH_VARARGS,
-     "(text, start, end, is_first, look): where it stopped, and why."},
+     "(text, start, end, is_first, flags): where it stopped, and why."},
     {"leave_out", (PyCFunction)text_leave_out, METH_NOARGS,
      "Counts an event that is left out, in both passes."},
     {"finish_survey", (PyCFunction)text_finish_survey, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
-     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): "
+     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, drift): "
      "how to rewrite; as packets, "
      "if sequence is not 0."},
 #ifndef KINETOSCOPE_WITHOUT_RECORDER
@@ -452,7 +452,7 @@ static PyMethodDef text_methods[] = {
      "(alone, unchanged): the uuids, in order, of series that do not stand in the group of their "
      "subject."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
-     "(text, start, end, is_first, look): where it stopped, why, and lines."},
+     "(text, start, end, is_first, flags): where it stopped, why, and lines."},
     {"finish_rewrite", (PyCFunction)text_finish_rewrite, METH_NOARGS,
      "What had to wait for the end."},
     {NULL, NULL, 0, NULL},

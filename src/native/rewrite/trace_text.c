@@ -25,22 +25,22 @@ const NestAction *trace_action(TraceText *text)
 
 /* Reads the event at `at`, or only the values that the first pass noted, if nothing else changes.
  * `found` is set to the event. */
-static EventFault read_event(TraceText *text, const char *at, const char *end, unsigned look,
+static EventFault read_event(TraceText *text, const char *at, const char *end, unsigned flags,
                              Event *event, const Event **found)
 {
     *found = NULL;
-    if (look == LOOK_AGAIN && !text->writes_packets && trace_action(text) == NULL)
+    if (flags == INSPECT_AGAIN && !text->writes_packets && trace_action(text) == NULL)
         *found = splices_read(&text->splices, at, end);
     if (*found != NULL) return EVENT_FINE;
     *found = event;
-    return event_scan(&text->shapes, at, end, look, event);
+    return event_scan(&text->shapes, at, end, flags, event);
 }
 
 /* Notes where the values of an event of the file are, or checks that it is the one that was noted.
  * An event that Python wrote anew counts here too: the file has it once. */
-static void count_splice(TraceText *text, const Event *event, unsigned look)
+static void count_splice(TraceText *text, const Event *event, unsigned flags)
 {
-    const Event *as_in_file = look & LOOK_CANONICAL ? NULL : event;
+    const Event *as_in_file = flags & INSPECT_CANONICAL ? NULL : event;
     if (text->is_surveyed)
         text->has_changed |= !splices_pass(&text->splices, as_in_file);
     else
@@ -49,11 +49,11 @@ static void count_splice(TraceText *text, const Event *event, unsigned look)
 
 void trace_leave_out(TraceText *text)
 {
-    count_splice(text, NULL, LOOK_CANONICAL);
+    count_splice(text, NULL, INSPECT_CANONICAL);
 }
 
 enum TextStatus trace_walk(TraceText *text, const char **where, const char *end, int is_first,
-                           unsigned look, Bytes *out, EventUse use)
+                           unsigned flags, Bytes *out, EventUse use)
 {
     Event event = {0};
     for (;; is_first = 0) {
@@ -66,11 +66,12 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
             *where = at + 1;
             return TEXT_END;
         }
-        EventFault fault = *at == '{' ? read_event(text, at, end, look, &event, &found) : EVENT_ODD;
+        EventFault fault = *at == '{' ? read_event(text, at, end, flags, &event, &found)
+                                      : EVENT_REFUSED;
         if (fault == EVENT_CUT) return TEXT_MORE;
-        if (fault == EVENT_FINE) use(text, found, look, out, &fault);
-        if (fault != EVENT_FINE) return TEXT_ODD;
-        if (!(look & LOOK_FIXED)) count_splice(text, found, look);
+        if (fault == EVENT_FINE) use(text, found, flags, out, &fault);
+        if (fault != EVENT_FINE) return TEXT_REFUSED;
+        if (!(flags & INSPECT_FIXED)) count_splice(text, found, flags);
         note_commas(text, num_commas, !is_first);
         *where = found->end;
     }

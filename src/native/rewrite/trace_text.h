@@ -16,7 +16,7 @@
 #include "rewrite/splice.h"
 #include "rewrite/tracks.h"
 
-enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
+enum TextStatus { TEXT_MORE, TEXT_END, TEXT_REFUSED };
 
 /* Where the events of a track, or of one of its overlap tracks, are written. */
 typedef struct {
@@ -63,8 +63,8 @@ typedef struct {
     Bytes output_texts;
     Bytes nesting_note; /* what nesting changed in the current event, as text */
     int64_t shift_ns, id_shift;
-    /* `over` is above 0; see Stretch in merge/alignment.py */
-    int64_t stretch_begin_ns, stretch_gain_ns, stretch_over_ns;
+    /* `over` is above 0; see DriftCorrection in core/clock/file_clock.py */
+    int64_t drift_begin_ns, drift_gain_ns, drift_over_ns;
     int writes_packets;
     PacketEncoder packets;
     int ids_are_plain, is_windowed;
@@ -76,7 +76,7 @@ typedef struct {
 /* Reads complete events from `*at` on, and moves it after them. The first event needs no comma
  * before it. */
 enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first,
-                             unsigned look);
+                             unsigned flags);
 /* Nests the spans that still wait. */
 void trace_finish_survey(TraceText *text);
 /* In either pass: an event of the file that Python leaves out. */
@@ -84,7 +84,7 @@ void trace_leave_out(TraceText *text);
 
 /* As trace_survey; writes the events to `out`, each with a comma and a line break before it. */
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first,
-                              unsigned look, Bytes *out);
+                              unsigned flags, Bytes *out);
 /* Writes everything that had to wait for the end of the file. */
 void trace_finish_rewrite(TraceText *text, Bytes *out);
 void trace_free(TraceText *text);

@@ -24,9 +24,9 @@ static int is_canonical(Text text)
     return *text.at == '"' ? memchr(text.at, '\\', text.length) == NULL : is_plain_number(text);
 }
 
-int tracks_take(const Event *event, unsigned look)
+int tracks_take(const Event *event, unsigned flags)
 {
-    return (look & LOOK_CANONICAL) ||
+    return (flags & INSPECT_CANONICAL) ||
            (is_canonical(event->fields[FIELD_PID]) && is_canonical(event->fields[FIELD_TID]));
 }
 
@@ -105,12 +105,12 @@ static uint32_t track_of_place(Tracks *tracks, Text pid, Text tid)
     return number;
 }
 
-TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventFault *fault)
+TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned flags, EventFault *fault)
 {
     Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
     if (is_last_place(tracks, pid, tid)) return &tracks->all[tracks->track[tracks->last_place]];
-    if (!tracks_take(event, look)) {
-        *fault = EVENT_ODD;
+    if (!tracks_take(event, flags)) {
+        *fault = EVENT_REFUSED;
         return NULL;
     }
     size_t num_known = tracks->places.num_entries;

@@ -52,12 +52,13 @@ typedef struct {
     uint32_t last_place, last_pid_length;
 } Tracks;
 
-/* The track of an event; a new one is added, unless all are known. NULL with EVENT_ODD in `fault`
- * if Python must write its pid or tid anew first; NULL if there is no memory, or no such track. */
-TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventFault *fault);
+/* The track of an event; a new one is added, unless all are known. NULL with EVENT_REFUSED in
+ * `fault` if Python must write its pid or tid anew first; NULL if there is no memory, or no such
+ * track. */
+TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned flags, EventFault *fault);
 /* Whether its pid and tid are written in the usual way: numbers without a sign or leading zeros,
  * strings without escapes. */
-int tracks_take(const Event *event, unsigned look);
+int tracks_take(const Event *event, unsigned flags);
 /* The number of the track for this pid and tid; TABLE_FULL if there is no memory, or no such
  * track. */
 uint32_t tracks_number(Tracks *tracks, Text *pid, Text tid);

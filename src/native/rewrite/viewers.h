@@ -1,4 +1,4 @@
-/* Whether viewers show an event. A quick yes: where this says no, formats/viewers.py decides. */
+/* A quick check that viewers show an event. If it returns no, formats/viewers.py decides. */
 
 #ifndef KINETOSCOPE_VIEWERS_H
 #define KINETOSCOPE_VIEWERS_H

@@ -1,5 +1,5 @@
-/* Unions of time intervals, and how much of any stretch of time they cover; see
- * `analysis/intervals.py`.
+/* Unions of time intervals, and how much of any interval they cover; see
+ * `analysis/windows/intervals.py`.
  *
  *     intervals ──► in order of begin ──► islands: begin, end, and what is covered before each
  *     islands, times ──► how much is covered before each time
@@ -189,12 +189,12 @@ static size_t count_until(const int64_t *begins, size_t count, int64_t time, siz
     return low;
 }
 
-static void measure(const ColumnsRead *islands, const ColumnsRead *asked, int64_t *covered)
+static void measure(const ColumnsRead *islands, const ColumnsRead *points, int64_t *covered)
 {
     const int64_t *begins = islands->values[0], *ends = islands->values[1];
-    const int64_t *before = islands->values[2], *times = asked->values[0];
+    const int64_t *before = islands->values[2], *times = points->values[0];
     size_t found = 0;
-    for (size_t i = 0; i < asked->num_rows; i++) {
+    for (size_t i = 0; i < points->num_rows; i++) {
         found = count_until(begins, islands->num_rows, times[i], found);
         if (found == 0) continue; /* the pages are zero */
         int64_t end = times[i] < ends[found - 1] ? times[i] : ends[found - 1];
@@ -202,18 +202,18 @@ static void measure(const ColumnsRead *islands, const ColumnsRead *asked, int64_
     }
 }
 
-static PyObject *measure_read(const ColumnsRead *islands, const ColumnsRead *asked)
+static PyObject *measure_read(const ColumnsRead *islands, const ColumnsRead *points)
 {
-    int64_t *covered = pages_new((asked->num_rows + 1) * sizeof *covered);
+    int64_t *covered = pages_new((points->num_rows + 1) * sizeof *covered);
     PyObject *list = covered == NULL ? PyErr_NoMemory() : PyList_New(0);
     if (list == NULL) {
         pages_free(covered);
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    measure(islands, asked, covered);
+    measure(islands, points, covered);
     Py_END_ALLOW_THREADS
-    if (give_column(list, "covered", covered, asked->num_rows) < 0) Py_CLEAR(list);
+    if (give_column(list, "covered", covered, points->num_rows) < 0) Py_CLEAR(list);
     return list;
 }
 
@@ -222,12 +222,12 @@ PyObject *covered_until(PyObject *Py_UNUSED(module), PyObject *args)
     static const char *const island_formats[] = {"l", "l", "l"};
     static const char *const time_formats[] = {"l"};
     PyObject *island_stream, *time_stream, *columns = NULL;
-    ColumnsRead islands, asked;
+    ColumnsRead islands, points;
     if (!PyArg_ParseTuple(args, "OO:covered_until", &island_stream, &time_stream)) return NULL;
     if (columns_read(island_stream, island_formats, 3, &islands) < 0) return NULL;
-    if (columns_read(time_stream, time_formats, 1, &asked) == 0) {
-        columns = measure_read(&islands, &asked);
-        columns_release(&asked);
+    if (columns_read(time_stream, time_formats, 1, &points) == 0) {
+        columns = measure_read(&islands, &points);
+        columns_release(&points);
     }
     columns_release(&islands);
     return columns;

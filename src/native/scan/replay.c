@@ -1,8 +1,9 @@
-/* When everything in a run would happen if some of it took another time. Nodes are moments, edges
- * say that one comes at least so long after another; what the edges leave of a node's recorded time
- * is its lag, which it keeps.
+/* Replay of a dependency graph: the times of all nodes after the weights of edges have changed.
+ * A node has a time. An edge requires that its target is at least its weight later than its source.
+ * The lag of a node, which it keeps, is its recorded time minus the latest time that its edges
+ * require.
  *
- *     nodes, edges ──► edges by target ──► lags ──► nodes in order of what they wait for ──► times
+ *     nodes, edges ──► edges by target ──► lags ──► nodes in topological order ──► times
  */
 
 #include "scan/column.h"
@@ -34,8 +35,8 @@ static void group_edges(const uint32_t *nodes, size_t num_nodes, size_t num_edge
     for (size_t edge = 0; edge < num_edges; edge++) edges[next[nodes[edge]]++] = (uint32_t)edge;
 }
 
-/* The order in which no node stands before one that it waits for; the number of nodes in it, which
- * is less than all if some wait for each other. */
+/* Sort the nodes topologically; return the number of sorted nodes, which is smaller than the number
+ * of all nodes if there is a cycle. */
 static size_t order_nodes(Replay *replay)
 {
     size_t num_ordered = 0;
@@ -53,7 +54,7 @@ static size_t order_nodes(Replay *replay)
     return num_ordered;
 }
 
-/* The latest that the edges to a node ask for; its recorded time if there are none. */
+/* Return the latest time that the edges to a node require; its recorded time without edges. */
 static int64_t latest(const Replay *replay, uint32_t node, const int64_t *times,
                       const int64_t *weights)
 {

@@ -10,7 +10,7 @@
 
 static RowVerdict verdict_of(JsonFault fault)
 {
-    return fault == JSON_CUT ? ROW_CUT : ROW_ODD;
+    return fault == JSON_CUT ? ROW_CUT : ROW_REFUSED;
 }
 
 static int is_number_start(char byte)
@@ -118,7 +118,7 @@ static const char *read_args(const Keys *keys, Row *row, const char *start, cons
     return members.at;
 }
 
-static const char *odd(JsonFault *fault)
+static const char *refuse(JsonFault *fault)
 {
     *fault = JSON_BAD;
     return NULL;
@@ -127,7 +127,7 @@ static const char *odd(JsonFault *fault)
 static const char *read_text_field(Text *piece, uint8_t *has, const char *at, const char *end,
                                    JsonFault *fault)
 {
-    if (*at != '"' || *has) return odd(fault);
+    if (*at != '"' || *has) return refuse(fault);
     *has = 1;
     return read_string(at, end, piece, fault);
 }
@@ -137,41 +137,41 @@ static const char *read_place(Text *piece, uint8_t *has, const char *at, const c
                               JsonFault *fault)
 {
     int64_t number;
-    if (*has) return odd(fault);
+    if (*has) return refuse(fault);
     *has = 1;
     const char *after = *at == '"' || is_number_start(*at) ? json_skip_value(at, end, fault)
-                                                           : odd(fault);
+                                                           : refuse(fault);
     if (after == NULL) return NULL;
     *piece = (Text){at, (size_t)(after - at)};
     return *at == '"' || (read_integer(*piece, &number) && !TEXT_IS(*piece, "-0")) ? after
-                                                                                   : odd(fault);
+                                                                                   : refuse(fault);
 }
 
 static const char *read_time_field(Row *row, int column, const char *at, const char *end,
                                    JsonFault *fault)
 {
     uint32_t bit = (uint32_t)1 << column;
-    if (!is_number_start(*at) || (row->has_number & bit)) return odd(fault);
+    if (!is_number_start(*at) || (row->has_number & bit)) return refuse(fault);
     row->has_number |= bit;
     const char *after = read_us(at, end, &row->numbers[column]);
     if (after == NULL && json_skip_value(at, end, fault) != NULL)
-        return odd(fault); /* a number, but not a simple one */
+        return refuse(fault); /* a number, but not a simple one */
     if (column == NUMBER_DUR && after != NULL && row->numbers[column] < 0)
-        return odd(fault); /* Python leaves it out, and counts it */
+        return refuse(fault); /* Python leaves it out, and counts it */
     return after;
 }
 
 static const char *read_id(Row *row, const char *at, const char *end, JsonFault *fault)
 {
     uint32_t bit = (uint32_t)1 << NUMBER_ID;
-    if (row->has_number & bit || row->has_id_text) return odd(fault);
+    if (row->has_number & bit || row->has_id_text) return refuse(fault);
     if (*at == '"') {
         row->has_id_text = 1;
         return read_string(at, end, &row->id, fault);
     }
-    const char *after = is_number_start(*at) ? json_skip_value(at, end, fault) : odd(fault);
+    const char *after = is_number_start(*at) ? json_skip_value(at, end, fault) : refuse(fault);
     if (after != NULL && !read_integer((Text){at, (size_t)(after - at)}, &row->numbers[NUMBER_ID]))
-        return odd(fault);
+        return refuse(fault);
     row->has_number |= bit;
     return after;
 }
@@ -181,7 +181,7 @@ static const char *read_phase(Row *row, const char *at, const char *end, JsonFau
     Text phase;
     at = read_text_field(&phase, &row->has_phase, at, end, fault);
     if (at == NULL) return NULL;
-    if (phase.length != 1 || (uint8_t)phase.at[0] >= 127) return odd(fault);
+    if (phase.length != 1 || (uint8_t)phase.at[0] >= 127) return refuse(fault);
     row->phase = (uint8_t)phase.at[0];
     return at;
 }
@@ -189,7 +189,7 @@ static const char *read_phase(Row *row, const char *at, const char *end, JsonFau
 static const char *read_other_field(Row *row, const char *key, const char *at, const char *end,
                                     JsonFault *fault)
 {
-    if (row->num_fields == MAX_FIELDS) return odd(fault);
+    if (row->num_fields == MAX_FIELDS) return refuse(fault);
     at = json_skip_value(at, end, fault);
     if (at != NULL) row->fields[row->num_fields++] = (Text){key - 1, (size_t)(at - (key - 1))};
     return at;
@@ -208,7 +208,7 @@ static const char *read_field(const Keys *keys, Row *row, Text key, const char *
     if (TEXT_IS(key, "ph")) return read_phase(row, at, end, fault);
     if (TEXT_IS(key, "id")) return read_id(row, at, end, fault);
     if (TEXT_IS(key, "args"))
-        return *at == '{' && !row->has_args ? read_args(keys, row, at, end, fault) : odd(fault);
+        return *at == '{' && !row->has_args ? read_args(keys, row, at, end, fault) : refuse(fault);
     return read_other_field(row, key.at, at, end, fault);
 }
 
@@ -219,11 +219,11 @@ RowVerdict row_read(const Keys *keys, Row *row, const char **at, const char *end
     row->has_text = 0, row->seen_keys = 0, row->num_fields = 0;
     while (json_next(&members)) {
         if (members.marks & JSON_ESCAPED && may_escape_plain(members.key.at, members.key.length))
-            return ROW_ODD;
+            return ROW_REFUSED;
         members.at = read_field(keys, row, members.key, members.at, end, &members.fault);
     }
     if (members.at == NULL) return verdict_of(members.fault);
-    if (!row->has_phase) return ROW_ODD;
+    if (!row->has_phase) return ROW_REFUSED;
     *at = members.at;
     return ROW_TAKEN;
 }

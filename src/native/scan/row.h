@@ -45,7 +45,7 @@ typedef struct {
     int num_fields;
 } Row;
 
-typedef enum { ROW_TAKEN, ROW_CUT, ROW_ODD } RowVerdict;
+typedef enum { ROW_TAKEN, ROW_CUT, ROW_REFUSED } RowVerdict;
 
 /* `*at` is at the opening brace; if the event was accepted, it is after the closing one
  * afterwards. */

@@ -119,9 +119,9 @@ static int put_row(Scanner *scanner, const Row *row)
 
 /* -- the scanner from Python -- */
 
-typedef enum { SCAN_MORE, SCAN_LIST_END, SCAN_ODD, SCAN_NO_MEMORY } ScanEnd;
+typedef enum { SCAN_MORE, SCAN_LIST_END, SCAN_REFUSED, SCAN_NO_MEMORY } ScanEnd;
 
-/* How far a scan came: `at` is after the last event, at the closing bracket, or at an odd event. */
+/* Progress of a scan: `at` is after the last event, or at the closing bracket or refused event. */
 typedef struct {
     const char *at;
     ScanEnd end;
@@ -143,15 +143,16 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
         int num_expected = *next != ']' && !progress->is_first;
         int64_t num_comma_errors = num_commas > num_expected ? num_commas - num_expected
                                                              : num_expected - num_commas;
-        RowVerdict verdict = *next == '{' ? row_read(&scanner->keys, &row, &next, end) : ROW_ODD;
-        if (verdict == ROW_ODD && *next == ']') {
+        RowVerdict verdict = *next == '{' ? row_read(&scanner->keys, &row, &next, end)
+                                          : ROW_REFUSED;
+        if (verdict == ROW_REFUSED && *next == ']') {
             *progress = (Progress){next, SCAN_LIST_END,
                                    progress->num_comma_errors + num_comma_errors,
                                    progress->is_first};
             return;
         }
         if (verdict != ROW_TAKEN) {
-            progress->end = verdict == ROW_CUT ? SCAN_MORE : SCAN_ODD;
+            progress->end = verdict == ROW_CUT ? SCAN_MORE : SCAN_REFUSED;
             return;
         }
         if (!put_row(scanner, &row)) {
@@ -348,8 +349,9 @@ static void scanner_dealloc(PyObject *self)
 
 static PyMethodDef scanner_methods[] = {
     {"scan", scanner_scan, METH_VARARGS,
-     "(window, at, end, is_first): takes events; where it stopped, why (0 more, 1 end of the list, "
-     "2 odd), commas astray."},
+     "(window, at, end, is_first): takes events; returns the position, the reason to stop (0 end "
+     "of "
+     "the text, 1 end of the list, 2 refused event), and the number of misplaced commas."},
     {"take", scanner_take, METH_VARARGS, "(is_last): the blocks that are full, or all."},
     {"texts", scanner_texts, METH_VARARGS,
      "(column): the texts of a column so far, as they stand in the file."},
