@@ -1,7 +1,6 @@
 """Facts about a training program that decide which variants apply: its loaders, optimizers and threads."""
 
 import inspect
-import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope.core.paths.available_cores import count_cores
 from kinetoscope.hooks.patching import ReplacedMethod
 
 DEFAULT_BUCKET_CAP_MB = 25
@@ -151,10 +151,3 @@ class FactsWatch:
             optimizer.defaults.get("foreach"),
             any(parameter.device.type != "cpu" for parameter in parameters),
         )
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

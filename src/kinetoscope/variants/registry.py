@@ -4,8 +4,8 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinetoscope.errors import SettingsError
@@ -24,10 +24,12 @@ Applied = Callable[[], object]
 class Variant:
     """A change that can be applied from outside. ``apply`` runs in the training process once torch is imported.
 
-    ``find_values`` returns the values worth trying in a program. ``kinds`` are the kinds of findings that it may fix.
-    ``code`` is the change to write, with ``{value}`` and ``{optimizer}`` filled in. With ``on_request`` it is tried
-    only if it is named, since it changes results or is valid for some programs only. ``keeps_results`` is False where
-    parameters differ in rounding.
+    ``find_values`` returns the values worth trying in a program, the most promising first. ``kinds`` are the kinds
+    of findings that it may fix. ``code`` is the change to write, with ``{value}`` and ``{optimizer}`` filled in.
+    With ``on_request`` it is tried only if it is named, since it changes results or is valid for some programs
+    only. ``keeps_results`` is False where parameters differ in rounding. ``excludes`` has for values the names of
+    variants that they cannot be combined with. ``valid_values`` are those that ``--fix`` may name, a range or a
+    tuple; None for all.
     """
 
     name: str
@@ -37,23 +39,37 @@ class Variant:
     kinds: tuple[str, ...] = ()
     on_request: bool = False
     keeps_results: bool = True
+    excludes: Mapping[Value, Sequence[str]] = field(default_factory=dict[Value, Sequence[str]])
+    valid_values: Sequence[Value] | None = None
 
-    def describe_code(self, value: Value, facts: Facts) -> str:
-        """Return the code that makes a value permanent."""
+    def describe_code(self, value: Value | None, facts: Facts) -> str:
+        """Return the code that makes a value permanent; None stands for the first of a few, or any number."""
+        if value is None:
+            value = self.valid_values[0] if isinstance(self.valid_values, tuple) else "VALUE"
         optimizer = facts.optimizers[0].name if facts.optimizers else "AdamW"
-        return self.code.format(value=value, optimizer=optimizer)
+        return self.code.replace("{optimizer}", optimizer).replace("{value}", str(value))  # other braces are code
 
     def parse_value(self, text: str) -> Value:
-        """Return the value in a text such as ``4`` or ``True``."""
-        known: dict[str, Value] = {"true": True, "false": False}
-        if text.lower() in known:
-            return known[text.lower()]
-        for kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-        return text
+        """Return the value in a text such as ``4`` or ``True``. Raises `SettingsError` for one that is not valid."""
+        value, valid = _parse_value(text), self.valid_values
+        if valid is None:
+            return value
+        if value not in valid:
+            names = f"{valid[0]} to {valid[-1]}" if isinstance(valid, range) else " or ".join(map(str, valid))
+            raise SettingsError(f"--fix: {self.name} cannot be {text!r}. Its values: {names}.")
+        return valid[valid.index(value)]  # True for 1
+
+
+def _parse_value(text: str) -> Value:
+    known: dict[str, Value] = {"true": True, "false": False}
+    if text.lower() in known:
+        return known[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 _VARIANTS: dict[str, Variant] = {}
@@ -67,11 +83,15 @@ def variant(
     kinds: Sequence[str] = (),
     on_request: bool = False,
     keeps_results: bool = True,
+    excludes: Mapping[Value, Sequence[str]] | None = None,
+    valid_values: Sequence[Value] | None = None,
 ) -> Callable[[Callable[[Value, Applied], object]], Callable[[Value, Applied], object]]:
     """Register a function as the variant of this name; see `Variant` for the arguments."""
 
     def register(apply: Callable[[Value, Applied], object]) -> Callable[[Value, Applied], object]:
-        _VARIANTS[name] = Variant(name, apply, find_values, code, tuple(kinds), on_request, keeps_results)
+        _VARIANTS[name] = Variant(
+            name, apply, find_values, code, tuple(kinds), on_request, keeps_results, excludes or {}, valid_values
+        )
         return apply
 
     return register

@@ -33,7 +33,8 @@ PROGRAMS = {
     "a loader whose workers are taken away": (
         "num_workers",
         0,
-        "loader = DataLoader([1], num_workers=2, prefetch_factor=4, persistent_workers=True, timeout=5)\n"
+        "loader = DataLoader([1], num_workers=2, prefetch_factor=4, persistent_workers=True, timeout=5, "
+        "multiprocessing_context='spawn')\n"
         "result = [loader.num_workers, loader.prefetch_factor, loader.persistent_workers, list(loader)[0].tolist()]",
         [0, None, False, [1]],
     ),
@@ -195,8 +196,9 @@ def test_dataloader_workers_keep_one_thread():
 
 
 VALUES = [
-    ("num_workers", Facts(num_cores=4, loaders=[LoaderFacts(1, is_map_style=True)]), [0, 2, 4]),
+    ("num_workers", Facts(num_cores=4, loaders=[LoaderFacts(1, is_map_style=True)]), [0, 4, 2]),
     ("num_workers", Facts(num_cores=4, loaders=[LoaderFacts(1, is_map_style=False)]), []),
+    ("num_workers", Facts(num_cores=40, loaders=[LoaderFacts(0, is_map_style=True)]), [4, 2, 8, 1, 16, 32]),
     ("prefetch_factor", Facts(loaders=[LoaderFacts(0, is_map_style=True)]), []),
     ("prefetch_factor", Facts(loaders=[LoaderFacts(1, is_map_style=True, prefetch_factor=2)]), [8]),
     ("persistent_workers", Facts(loaders=[LoaderFacts(1, is_map_style=True, num_loops=1)]), []),
@@ -231,4 +233,9 @@ def test_the_code_to_write_names_value_and_optimizer():
     facts = Facts(optimizers=[OptimizerFacts("SGD", 1, takes_fused=True, takes_foreach=True)])
     variants = load_variants()
     assert variants["fused"].describe_code(True, facts) == "SGD(..., fused=True)"
+    assert variants["fused"].describe_code(None, facts) == "SGD(..., fused=True)"
     assert variants["num_workers"].describe_code(4, facts) == "DataLoader(..., num_workers=4)"
+    assert variants["num_workers"].describe_code(None, facts) == "DataLoader(..., num_workers=VALUE)"
+    for one in variants.values():
+        codes = {one.describe_code(value, facts) for value in one.valid_values}
+        assert len(codes) == len(one.valid_values), one.name

@@ -6,7 +6,8 @@ import pytest
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.variants import registry
-from kinetoscope.variants.registry import load_variants
+from kinetoscope.variants.facts import Facts
+from kinetoscope.variants.registry import Variant, load_variants
 
 FILE = """
 from kinetoscope.variants import variant
@@ -50,6 +51,38 @@ def test_a_package_adds_a_variant_by_its_entry_point(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "value"), [("4", 4), ("0.5", 0.5), ("True", True), ("false", False), ("high", "high")]
 )
-def test_a_value_is_read_from_text(text, value):
-    parsed = load_variants()["num_workers"].parse_value(text)
+def test_a_value_of_a_variant_that_takes_all_is_read_from_text(text, value):
+    parsed = Variant("mine", lambda value, applied: None, lambda facts: [1], code="mine()").parse_value(text)
     assert (type(parsed), parsed) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"), [("fused", "1", True), ("bf16", "true", True), ("num_workers", "0", 0)]
+)
+def test_a_valid_value_has_the_type_of_its_variant(name, text, value):
+    parsed = load_variants()[name].parse_value(text)
+    assert (type(parsed), parsed) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "values"),
+    [
+        ("bf16", "False", "True"),
+        ("compile", "0", "True"),
+        ("channels_last", "", "True"),
+        ("relaxed_gc", "off", "True"),
+        ("fused", "2", "True or False"),
+        ("num_workers", "abc", "0 to 1024"),
+        ("num_workers", "0.5", "0 to 1024"),
+        ("num_threads", "0", "1 to 1024"),
+        ("prefetch_factor", "-1", "1 to 1024"),
+    ],
+)
+def test_a_value_that_a_variant_does_not_take_is_an_error_that_names_the_valid_ones(name, text, values):
+    with pytest.raises(SettingsError, match=f"--fix: {name} cannot be '{text}'. Its values: {values}\\."):
+        load_variants()[name].parse_value(text)
+
+
+def test_braces_in_the_code_of_a_variant_are_literal():
+    mine = Variant("mine", lambda value, applied: None, lambda facts: [1], code="config = {'x': {value}, 'y': {}}")
+    assert mine.describe_code(4, Facts()) == "config = {'x': 4, 'y': {}}"

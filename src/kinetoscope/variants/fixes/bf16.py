@@ -16,6 +16,7 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "bf16",
     find_values=find_values,
+    valid_values=(True,),
     code="with torch.autocast(device_type, torch.bfloat16): output = model(batch)",
     kinds=("float32_matmul",),
     on_request=True,

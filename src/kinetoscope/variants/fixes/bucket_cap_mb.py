@@ -19,6 +19,7 @@ def find_values(facts: Facts) -> list[int]:
 @variant(
     "bucket_cap_mb",
     find_values=find_values,
+    valid_values=range(1, 10_001),
     code="DistributedDataParallel(..., bucket_cap_mb={value})",
     kinds=("exposed_communication",),
     keeps_results=False,

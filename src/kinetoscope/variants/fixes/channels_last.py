@@ -19,6 +19,7 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "channels_last",
     find_values=find_values,
+    valid_values=(True,),
     code="model.to(memory_format=torch.channels_last), and so the images",
     on_request=True,
     keeps_results=False,

@@ -16,6 +16,7 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "compile",
     find_values=find_values,
+    valid_values=(True,),
     code="model = torch.compile(model)",
     kinds=("small_kernels", "host_bound", "python_overhead"),
     on_request=True,

@@ -15,7 +15,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "cudnn_benchmark",
     find_values=find_values,
-    code="torch.backends.cudnn.benchmark = True",
+    valid_values=(True, False),
+    code="torch.backends.cudnn.benchmark = {value}",
     on_request=True,
     keeps_results=False,
 )

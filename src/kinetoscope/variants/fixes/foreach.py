@@ -16,7 +16,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "foreach",
     find_values=find_values,
-    code="{optimizer}(..., foreach=True)",
+    valid_values=(True, False),
+    code="{optimizer}(..., foreach={value})",
     kinds=("host_bound", "small_kernels", "python_overhead"),
     keeps_results=False,
 )

@@ -14,9 +14,11 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "fused",
     find_values=find_values,
-    code="{optimizer}(..., fused=True)",
+    valid_values=(True, False),
+    code="{optimizer}(..., fused={value})",
     kinds=("host_bound", "small_kernels", "python_overhead"),
     keeps_results=False,
+    excludes={True: ["foreach"]},
 )
 def apply(value: Value, applied: Applied) -> None:
     """Change torch's optimizers that have the argument."""

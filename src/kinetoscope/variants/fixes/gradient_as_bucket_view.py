@@ -16,7 +16,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "gradient_as_bucket_view",
     find_values=find_values,
-    code="DistributedDataParallel(..., gradient_as_bucket_view=True)",
+    valid_values=(True, False),
+    code="DistributedDataParallel(..., gradient_as_bucket_view={value})",
     kinds=("exposed_communication", "memory_limit"),
 )
 def apply(value: Value, applied: Applied) -> None:

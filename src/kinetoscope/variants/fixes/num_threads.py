@@ -17,6 +17,7 @@ def find_values(facts: Facts) -> list[int]:
 @variant(
     "num_threads",
     find_values=find_values,
+    valid_values=range(1, 1025),
     code="torch.set_num_threads({value})",
     kinds=("processor_contention", "small_kernels"),
     keeps_results=False,

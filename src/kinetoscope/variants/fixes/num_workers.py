@@ -1,7 +1,6 @@
 """Variant: other numbers of DataLoader workers."""
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from kinetoscope.variants.arguments import change_arguments
@@ -9,22 +8,20 @@ from kinetoscope.variants.facts import Facts
 from kinetoscope.variants.registry import Applied, Value, variant
 
 
-def find_values(facts: Facts) -> Iterator[int]:
-    """Yield 0 and the powers of two up to the free cores, without the program's own number."""
-    loaders = [loader for loader in facts.loaders if loader.is_map_style]
-    current = {loader.num_workers for loader in loaders}
-    number = 0
-    while loaders and number <= facts.num_cores:
-        if current != {number}:
-            yield number
-        number = number * 2 or 1
+def find_values(facts: Facts) -> list[int]:
+    """Return 0 and the powers of two up to the free cores, without the program's own number; those near 4 first."""
+    current = {loader.num_workers for loader in facts.loaders if loader.is_map_style}
+    exponents = sorted(range(facts.num_cores.bit_length()), key=lambda exponent: abs(exponent - 2))
+    return [number for number in (0, *(2**one for one in exponents)) if current and current != {number}]
 
 
 @variant(
     "num_workers",
     find_values=find_values,
+    valid_values=range(1025),
     code="DataLoader(..., num_workers={value})",
     kinds=("input_bound", "straggler"),
+    excludes={0: ["prefetch_factor", "persistent_workers"]},
 )
 def apply(value: Value, applied: Applied) -> None:
     """Change the loaders of map-style datasets; others would need a shard per worker."""
@@ -36,6 +33,7 @@ def apply(value: Value, applied: Applied) -> None:
         if value:
             return {"num_workers": value}
         # Torch refuses these arguments without workers.
-        return {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+        refused = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0, "multiprocessing_context": None}
+        return {"num_workers": 0, **refused}
 
     change_arguments(data.DataLoader, "__init__", change, applied)

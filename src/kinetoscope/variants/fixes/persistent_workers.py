@@ -22,7 +22,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "persistent_workers",
     find_values=find_values,
-    code="DataLoader(..., persistent_workers=True)",
+    valid_values=(True, False),
+    code="DataLoader(..., persistent_workers={value})",
     kinds=("input_bound", "slow_steps"),
 )
 def apply(value: Value, applied: Applied) -> None:

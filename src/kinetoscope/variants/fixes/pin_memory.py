@@ -18,6 +18,7 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "pin_memory",
     find_values=find_values,
+    valid_values=(True,),
     code="DataLoader(..., pin_memory=True), and batch.to(device, non_blocking=True)",
     kinds=("exposed_copy",),
 )

@@ -19,6 +19,7 @@ def find_values(facts: Facts) -> list[int]:
 @variant(
     "prefetch_factor",
     find_values=find_values,
+    valid_values=range(1, 1025),
     code="DataLoader(..., prefetch_factor={value})",
     kinds=("input_bound",),
 )

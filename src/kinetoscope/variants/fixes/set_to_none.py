@@ -16,7 +16,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "set_to_none",
     find_values=find_values,
-    code="optimizer.zero_grad(set_to_none=True)",
+    valid_values=(True, False),
+    code="optimizer.zero_grad(set_to_none={value})",
     kinds=("small_kernels", "python_overhead", "host_bound"),
 )
 def apply(value: Value, applied: Applied) -> None:

@@ -16,7 +16,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "static_graph",
     find_values=find_values,
-    code="DistributedDataParallel(..., static_graph=True)",
+    valid_values=(True, False),
+    code="DistributedDataParallel(..., static_graph={value})",
     kinds=("exposed_communication",),
     on_request=True,
 )

@@ -15,6 +15,7 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "tf32",
     find_values=find_values,
+    valid_values=(True,),
     code='torch.set_float32_matmul_precision("high"); torch.backends.cudnn.allow_tf32 = True',
     kinds=("float32_matmul",),
     on_request=True,

@@ -14,7 +14,8 @@ def find_values(facts: Facts) -> list[bool]:
 @variant(
     "validate_args",
     find_values=find_values,
-    code="torch.distributions.Distribution.set_default_validate_args(False)",
+    valid_values=(False, True),
+    code="torch.distributions.Distribution.set_default_validate_args({value})",
     kinds=("python_overhead", "synchronisation", "small_kernels", "host_bound"),
 )
 def apply(value: Value, applied: Applied) -> None:
