@@ -9,7 +9,7 @@ from support.fork_server import TORCH_COMPILE_MODULES, Running, run_command, sta
 
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
-TRAININGS = Path(__file__).parent / "programs" / "uninstrumented.py"
+UNINSTRUMENTED = Path(__file__).parent / "programs" / "uninstrumented.py"
 _RECORDED = (*TORCH_COMPILE_MODULES, "kinetoscope.autoinstrument.instrumentation", "kinetoscope.sources.torch_profiler")
 _AS_A_SCRIPT = """
 import runpy, sys
@@ -25,13 +25,15 @@ def run(*command, folder, **options):
 
 
 def run_script(script, *arguments, folder):
-    """A training without us, where torch is imported already: as `run` of a Python of its own, three seconds sooner."""
+    """Run a script where torch is imported already, three seconds faster than `run` with another Python."""
     return start_forked(TORCH_COMPILE_MODULES, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
 
 
 def run_recorded(*options, command, folder, environment=None, finalizes=False):
-    """The training of ``command``, a script and its arguments, below `kinetoscope run` with these options, where torch
-    is imported already. The tests of how Python finds us in a process of its own use `run`."""
+    """Run a script with its arguments below `kinetoscope run` with these options, where torch is imported already.
+
+    Tests of the instrumentation of a new Python process use `run`.
+    """
     variables = environment_of(*options, folder=folder, environment=environment)
     return start_recorded(variables, command, folder, finalizes=finalizes).wait()
 
@@ -45,7 +47,7 @@ def environment_of(*options, folder, environment=None):
 
 
 def start_recorded(environment, command, folder, *, finalizes=False) -> Running:
-    """Start one training below `kinetoscope run`, which gave it this environment."""
+    """Start one training run below `kinetoscope run`, which gave it this environment."""
     where = {"folder": folder, "environment": environment, "finalizes": finalizes}
     return start_forked(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, **where)
 
@@ -57,7 +59,7 @@ def num_printed_steps(done):
 
 
 def lines_of_training(done):
-    """Return the lines in which a training reports its losses and steps."""
+    """Return the lines in which a training run reports its losses and steps."""
     return [line for line in done.stdout.splitlines() if line.startswith(("steps", "graphs"))]
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -327,6 +326,8 @@ class AutoInstrumentation:
     def _give_up(self, reason: str) -> None:
         self._stop_watching()
         self._report_given_up(reason)
+        if self._trial is not None:
+            self._trial.report_unmeasurable(reason)
 
     def _stop_watching(self) -> None:
         self._has_given_up = True
@@ -374,26 +375,31 @@ class AutoInstrumentation:
 def watch_process() -> None:
     """Wait for training in this process; torch is imported, and further calls do nothing."""
     global _training
-    if _training is None and (reason := why_not_recorded()):
-        _report_given_up(reason)
-    elif _training is None:
-        settings = read_settings()
-        trial = _make_trial(settings)
-        _training = AutoInstrumentation(
-            ProcessRuns(settings).make,
-            _report_given_up,
-            count_by=settings.count_by,
-            ends_with_process=True,
-            command=settings.command,
-            trial=trial,
-        )
-        import torch  # noqa: F401 - a process that trains has it
+    if _training is not None:
+        return
+    settings = read_settings()
+    if reason := why_not_recorded():
+        if settings.pid:  # once for all processes of the command
+            report_unrecorded(settings, f"nothing is recorded: {reason}")
+        else:
+            _report_given_up(reason)
+        return
+    trial = _make_trial(settings)
+    _training = AutoInstrumentation(
+        ProcessRuns(settings).make,
+        _report_given_up,
+        count_by=settings.count_by,
+        ends_with_process=True,
+        command=settings.command,
+        trial=trial,
+    )
+    import torch  # noqa: F401 - a process that trains has it
 
-        if trial is not None:
-            trial.prepare()
+    if trial is not None:
+        trial.prepare()
 
-        _training.watch()
-        atexit.register(training_safe(_report_end), settings)
+    _training.watch()
+    atexit.register(training_safe(_report_end), settings)
 
 
 def _make_trial(settings: AutoSettings) -> "Trial | None":
@@ -409,12 +415,12 @@ class ProcessRuns:
 
     def __init__(self, settings: AutoSettings) -> None:
         self._settings = settings
-        self._folder: Path | None = None
-        """Folder of the first run, which contains the others."""
+        self._first: Driver | None = None
+        """The first run, whose folder contains the others. The folder has a name when the run starts."""
 
     def make(self, number: int = 1, num_past_steps: int = 0) -> Profiler:
         """Return the profiler of the n-th run, which has ``num_past_steps`` steps behind it."""
-        settings = self._settings
+        settings, folder = self._settings, None if self._first is None else self._first.folder
         skip = max(0, settings.after - num_past_steps)
         num_steps = DEFAULT_NUM_STEPS if settings.num_steps is None else settings.num_steps
         schedule = FirstWindow(
@@ -426,7 +432,7 @@ class ProcessRuns:
         records = settings.trial is None or settings.trial.records
         is_pulse_only = number > MAX_WINDOWS or not records
         profiler = profile(
-            settings.out if self._folder is None else f"{self._folder}/{number}",
+            settings.out if folder is None else f"{folder}/{number}",
             schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else schedule,
             first_step=num_past_steps,
             diagnose=settings.diagnose,
@@ -439,7 +445,7 @@ class ProcessRuns:
             slow_steps=settings.slow_steps,
             profile_memory=settings.diagnose,
         )
-        self._folder = self._folder or profiler.driver.folder
+        self._first = self._first or profiler.driver
         return profiler
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from kinetoscope.autoinstrument.step_rule import MIN_STEPS_OF_TRAINING
+from kinetoscope.core.text.wording import format_count
 
 MAX_MICRO_BATCHES = 1024
 """Maximum number of accumulated batches before the first step of an existing optimizer."""
@@ -18,8 +19,8 @@ _ADVICE = "Record the loop with kinetoscope.profile, and call profiler.step() at
 
 
 def _describe(num_steps: int, num_fetches: int, num_backward: int) -> str:
-    counts = f"{num_steps:,} optimizer steps, {num_fetches:,} fetches and {num_backward:,} backward passes"
-    return f"{_CRITERION}. This process had {counts}"
+    steps, fetches = format_count(num_steps, "optimizer step"), format_count(num_fetches, "fetch")
+    return f"{_CRITERION}. This process had {steps}, {fetches} and {format_count(num_backward, 'backward pass')}"
 
 
 NO_ACTIVITY = f"{_describe(0, 0, 0)}. {_ADVICE}"

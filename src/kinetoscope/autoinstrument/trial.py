@@ -1,13 +1,16 @@
 """One start of `kinetoscope try` in a training process: applies variants, and ends the process after N steps."""
 
+import atexit
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -17,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.autoinstrument.trial_files import (
     ERROR_FILE,
+    EXITED_EARLY,
+    EXITED_FILE,
     MIN_STEPS,
     NUM_STEPS_FILE,
-    RELEASE_TIMEOUT_S,
     RELEASED_FILE,
     RESULTS_TIMEOUT_S,
     WARMUP_STEPS,
@@ -47,17 +51,21 @@ class Trial:
 
     def __init__(self, settings: TrialSettings) -> None:
         self._settings = settings
-        self._folder = Path(settings.folder)
+        self._folder, self._pid = Path(settings.folder), os.getpid()
         self._num_steps, self._num_counted = settings.num_steps, 0
         self._applied: Counter[str] = Counter()
+        self._num_applied_at_import = 0
+        self._has_trained = False
         self._facts_watch = FactsWatch() if settings.observes else None
         self._first_samples: list[list[float | None]] = []
 
     def prepare(self) -> None:
         """Set the seed of torch and apply the variants; the bootstrap has set those of random and numpy.
 
-        An error of a variant is written for `kinetoscope try` before it is raised.
+        An error of a variant is written for `kinetoscope try` before it is raised. So is an early exit of the program
+        with variants.
         """
+        atexit.register(self._handle_exit)
         try:
             sys.modules["torch"].manual_seed(self._settings.seed)
             if self._facts_watch is not None:
@@ -65,14 +73,15 @@ class Trial:
             variants_by_name = load_variants(map(Path, self._settings.files)) if self._settings.variants else {}
             for applied in self._settings.variants:
                 variants_by_name[applied.name].apply(applied.value, partial(self._count_applied, applied.name))
+            self._num_applied_at_import = self._applied.total()
         except Exception as error:
-            with contextlib.suppress(OSError):
-                write_atomically(self._folder / ERROR_FILE, f"{type(error).__name__}: {error}".encode())
+            self._write_error(_format_exception(error))
             raise
 
     def handle_step(self, driver: "Driver", optimizer: object) -> None:
         """Handle the end of a step: the last one ends the process."""
         self._num_counted += 1
+        self._has_trained = True
         if self._num_counted == 1 and self._settings.compares_results:
             self._first_samples = _sample_parameters(optimizer)
         if self._settings.observes:
@@ -85,6 +94,35 @@ class Trial:
         if self._num_counted >= WARMUP_STEPS + MIN_STEPS:
             self._finish(driver, optimizer)
         self._num_counted = 0
+
+    def report_unmeasurable(self, reason: str) -> None:
+        """End the start, since no step of this program can be measured."""
+        self._write_error(f"no step can be measured: {reason}")
+
+    def _handle_exit(self) -> None:
+        """Report that this process exits before its last step because of variants, and wait for the end of the start.
+
+        A shell script would run its next line, which it does not reach with the unmodified program. Whether a program
+        that has caught an exception exits with an error code is unknown here, so each exit counts.
+        """
+        is_released = (self._folder / RELEASED_FILE).exists
+        if os.getpid() != self._pid or _is_child_of_multiprocessing() or is_released():
+            return  # the parent of a child handles its exit
+        if not self._settings.variants:
+            with contextlib.suppress(OSError):
+                (self._folder / EXITED_FILE).touch()
+            return
+        is_changed = self._applied.total() > self._num_applied_at_import
+        if self._settings.has_helpers and not self._has_trained and not is_changed:
+            return
+        error = getattr(sys, "last_value", None)
+        self._write_error(EXITED_EARLY if error is None else _format_exception(error))
+        _flush_output()
+        _wait_until(is_released, math.inf)
+
+    def _write_error(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            write_atomically(self._folder / ERROR_FILE, line.encode(errors="replace"))
 
     def _count_applied(self, name: str) -> None:
         self._applied[name] += 1
@@ -124,7 +162,8 @@ class Trial:
         paths = [result_path(self._folder, rank) for rank in range(ranks.local_world_size)]
         _wait_until(lambda: all(path.exists() for path in paths), RESULTS_TIMEOUT_S)
         if ranks.rank == 0:
-            _wait_until((self._folder / RELEASED_FILE).exists, RELEASE_TIMEOUT_S)
+            # A shell script runs its next line as soon as rank 0 ends, so it waits even for a suspended `try`.
+            _wait_until((self._folder / RELEASED_FILE).exists, math.inf)
         os._exit(0)
 
     def _measure(self, driver: "Driver", optimizer: object, ranks: Ranks) -> RankResult:
@@ -146,6 +185,16 @@ class Trial:
         for parameter in _copy_parameters(optimizer):
             digest.update((ctypes.c_char * parameter.nbytes).from_address(parameter.data_ptr()))
         return ParameterSummary(digest.hexdigest(), self._first_samples, _sample_parameters(optimizer))
+
+
+def _format_exception(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).splitlines()[0]
+
+
+def _is_child_of_multiprocessing() -> bool:
+    """Return whether multiprocessing has started this process."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def _synchronize() -> None:

@@ -11,17 +11,15 @@ from kinetoscope.variants.facts import Facts
 
 WARMUP_STEPS = 10
 MIN_STEPS = 20
-RELEASED_FILE, NUM_STEPS_FILE, ERROR_FILE = "released", "num_steps", "error"
-"""Files in the folder of a start: rank 0 may end; number of steps that rank 0 chose; error of a variant."""
+RELEASED_FILE, NUM_STEPS_FILE, ERROR_FILE, EXITED_FILE = "released", "num_steps", "error", "exited"
+"""Files in the folder of a start: rank 0 may end; number of steps that rank 0 chose; why nothing can be measured; an
+unmodified process with torch has exited before the last step."""
+
+EXITED_EARLY = "it exited before its last measured step"
+"""Text of the error file where there was no exception, or the program has caught it."""
 
 RESULTS_TIMEOUT_S = 10.0
 """Maximum time that a rank waits for the results of the others."""
-
-RELEASE_TIMEOUT_S = 20.0
-"""Maximum time that rank 0 waits for its release while the rest of the command is ended.
-
-A shell script would run its next line as soon as rank 0 ends.
-"""
 
 
 class TrialSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +30,8 @@ class TrialSettings(msgspec.Struct, frozen=True, kw_only=True):
         observes: Collect facts about the program, and reduce the number of steps if they take longer than ``max_s``.
         compares_results: Summarise the parameters after the last step.
         records: Record these steps for findings.
+        has_helpers: The unmodified command has other processes with torch, which exit before its last step. Then only
+            an exit in training, or after a variant has changed something, is a failure of the variant.
     """
 
     folder: str
@@ -43,6 +43,7 @@ class TrialSettings(msgspec.Struct, frozen=True, kw_only=True):
     observes: bool = False
     compares_results: bool = False
     records: bool = False
+    has_helpers: bool = False
 
 
 class ParameterSummary(msgspec.Struct, frozen=True):

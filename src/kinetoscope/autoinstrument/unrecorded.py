@@ -11,7 +11,7 @@ from kinetoscope.core.job.ranks import detect_ranks
 from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.formats.manifest import STARTED, UNSEEN_FILE
+from kinetoscope.formats.manifest import START_FILE, UNSEEN_FILE
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.recording.messages.standard_error import write_line
 
@@ -41,7 +41,7 @@ def _has_reported(out: Path) -> bool:
     marks = [out / FOLDER, out / UNSEEN_FILE]
     if (later := find_latest_rerun(out)) is not None:
         marks.append(later / FOLDER)
-    started_ns = _changed_ns(out / STARTED)
+    started_ns = _changed_ns(out / START_FILE)
     return any(started_ns <= _changed_ns(sign) for sign in marks)
 
 

@@ -52,6 +52,9 @@ def test_without_diagnose_the_window_is_what_the_cyclic_schedule_records():
     found, num_skipped = actions(2 * MS, 60, is_timed=False)
     assert found == [PLAN.plan.action(index) for index in range(60)]
     assert num_skipped == [PLAN.plan.num_skipped(index) for index in range(60)]
+    states = [SimpleNamespace(timestamp=Timestamp(batch=batch), dataloader_len=None) for batch in range(60)]
+    schedule = FirstWindow(PLAN.plan, PLAN.per, is_timed=True)
+    assert [schedule(state) for state in states] == found, "nor are steps timed without a profiler"
 
 
 def test_unknown_times_change_nothing():

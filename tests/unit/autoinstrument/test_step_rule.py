@@ -1,4 +1,4 @@
-"""When a step of a training ends, by what is seen of it."""
+"""The end of a step of a training run, by its fetches, backward passes and optimizer steps."""
 
 import pytest
 
