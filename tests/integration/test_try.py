@@ -1,8 +1,10 @@
 """The command `kinetoscope try`, with real training programs."""
 
+import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import kinetoscope
+from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.formats.experiments import read_experiments
 from support.fork_server import run_command
 from support.try_programs import find_left_running, write_programs
@@ -18,7 +22,7 @@ from support.try_programs import find_left_running, write_programs
 pytest.importorskip("torch")
 
 BIN = Path(sys.executable).parent
-VARIABLES = {"PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+VARIABLES = {"PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def try_command(folder, *words, timeout_s=550):
 def test_each_variant_has_a_row_with_verdict_and_reason(folder):
     options = ["--yes", "--json", "-o", "out", "--rounds", "2", "--num-steps", "20", "--max-minutes", "9"]
     fixes = ["--variants", "mine.py", "--fix", "slow", "--fix", "crash", "--fix", "idle", "--fix", "bucket_cap_mb"]
-    done = try_command(folder, *options, *fixes, "--", "python", "train.py")
+    done = try_command(folder, *options, *fixes, "--", "python", "train.py", "1000", "0.02")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     rows = {row["variants"][0]["name"]: row for row in found["rows"]}
@@ -56,8 +60,10 @@ def test_each_variant_has_a_row_with_verdict_and_reason(folder):
 def test_a_command_that_cannot_be_measured_is_an_error_with_its_last_lines(folder):
     done = try_command(folder, "--yes", "--fix", "fused", "--", "python", "-c", "print('no training here')")
     assert done.returncode == 1
-    assert "error: The command could not be measured. The command ended before 30 training steps." in done.stderr
-    assert done.stderr.rstrip().endswith("no training here")
+    error = "error: The command could not be measured: it ended before the first step of a torch optimizer.\n"
+    (log,) = folder.glob("runs/*/experiments/*/starts/001/log")
+    tail = f"{error}The last lines of its output, {log}:\nno training here\n"
+    assert done.stderr.endswith(tail)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,7 @@ def test_a_command_that_cannot_be_measured_is_an_error_with_its_last_lines(folde
     [
         (["--yes"], "Missing command. Try: kinetoscope try python train.py"),
         (["--yes", "--", "no-such-command"], "Command not found: no-such-command."),
+        (["--yes", "--", "./train.sh"], "Cannot execute ./train.sh. Try: kinetoscope try bash ./train.sh"),
         (["--", "python", "train.py"], "Pass --yes to start it without a question."),
         (["--yes", "--", "torchrun", "--nnodes", "2", "train.py"], "has ranks on other machines"),
         (["--yes", "--fix", "num_worker", "--", "python", "train.py"], "Did you mean num_workers?"),
@@ -89,7 +96,7 @@ def test_a_dry_run_lists_the_variants_and_starts_nothing(folder):
     assert not (folder / "runs").exists()
 
 
-@pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long: some 20 starts")
+@pytest.mark.skipif("KINETOSCOPE_LONG_TESTS" not in os.environ, reason="in make test-long: some 20 starts")
 @pytest.mark.timeout(300)
 def test_variants_that_gain_are_tried_in_pairs_and_compared(folder):
     options = ["--yes", "--json", "-o", "out", "--rounds", "2", "--num-steps", "20", "--max-minutes", "4"]
@@ -106,6 +113,18 @@ def test_variants_that_gain_are_tried_in_pairs_and_compared(folder):
         "torch.distributions.Distribution.set_default_validate_args(False)",
     }
     assert {row["results"] for row in (pair, *rows.values())} == {"equal"}
+
+
+@pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long: it takes a minute")
+@pytest.mark.timeout(300)
+def test_without_a_run_the_first_start_is_recorded_and_its_findings_are_tried(folder):
+    options = ["--yes", "--json", "--rounds", "2", "--num-steps", "20", "--max-minutes", "0.7"]
+    done = try_command(folder, *options, "--", "python", "two_faults.py")
+    assert done.returncode == 0, done.stderr
+    tried = {row["variants"][0]["name"]: row["findings"] for row in json.loads(done.stdout)["rows"]}
+    (run,) = folder.glob("runs/*")
+    (finding,) = (one for one in kinetoscope.analyze(run).findings if one.kind == "input_bound")
+    assert tried["num_workers"] == [finding.id]
 
 
 @pytest.fixture
@@ -142,15 +161,65 @@ def test_ctrl_c_at_any_moment_ends_the_command_and_prints_what_is_known(folder, 
     assert not find_left_running(folder), moment
     assert (folder / "precious").exists(), moment
     assert read_experiments(folder / "out")[0].is_complete is False, moment
+    assert not list(folder.glob("out/experiments/*/starts")), moment
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("command", [("bash", "train.sh"), ("torchrun", "--standalone", "train.py")])
+def test_kill_9_at_any_moment_ends_the_command(command, folder, start_try):
+    after_s = random.uniform(0, 6)
+    running = start_try("--yes", "--fix", "fused", "-o", "out", "--", *command)
+    [running.stderr.readline() for _ in range(2)]
+    time.sleep(after_s)
+    running.kill()
+    running.wait()
+    end = time.monotonic() + 30
+    while left := find_left_running(folder):
+        assert time.monotonic() < end, (after_s, left)
+        time.sleep(0.1)
+    assert (folder / "precious").exists(), after_s
+
+
+@pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long: it waits for 30 s")
+@pytest.mark.timeout(300)
+def test_the_next_line_of_a_script_does_not_run_while_try_is_suspended(folder, start_try):
+    running = start_try("--yes", "--fix", "idle", "--variants", "mine.py", "-o", "out", "--", "bash", "train.sh")
+    while not list(folder.glob("out/experiments/*/starts/001/log")):
+        time.sleep(0.1)
+    running.send_signal(signal.SIGSTOP)
+    time.sleep(40)
+    assert (folder / "precious").exists()
+    running.send_signal(signal.SIGCONT)
+    assert running.wait(timeout=200) == 0
+    assert (folder / "precious").exists()
+
+
+def test_a_terminal_shows_the_time_of_the_current_start(folder, start_try):
+    other, terminal = os.openpty()
+    words = ["--yes", "--fix", "fused", "--max-minutes", "0.05", "--", "python", "-c", "import time; time.sleep(600)"]
+    running = start_try(*words, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # at the end of the terminal
+        while read := os.read(other, 4096):
+            shown += read
+    os.close(other)
+    assert running.wait() == 1
+    times = re.findall(r"(\d) s of at most 3 s: start 1: unmodified, not counted", shown.decode())
+    assert len({*times}) >= 2
+    last = shown.decode().rpartition("of at most")[2]
+    assert "error: The command could not be measured: it did not reach its last step within" in last
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("\x03", 130)])
 def test_without_agreement_nothing_is_started_or_left(answer, code, folder, start_try):
     keyboard, terminal = os.openpty()
     try:
-        running = start_try("--fix", "fused", "--", "python", "train.py", stdin=terminal)
+        running = start_try("--copy", "--fix", "fused", "--", "python", "train.py", stdin=terminal)
         assert running.stderr.readline().startswith("The command will be started ")
         assert running.stderr.readline().startswith("Each start writes, deletes, ")
+        size = format_file_size(sum(path.stat().st_size for path in folder.iterdir() if path.is_file()))
+        assert running.stderr.readline() == f"Each start gets a copy of {folder}: {size}.\n"
         assert running.stderr.read(13) == "Start? [y/N] "
         if answer == "\x03":
             os.killpg(running.pid, signal.SIGINT)  # the terminal is not the one that controls it
@@ -161,6 +230,7 @@ def test_without_agreement_nothing_is_started_or_left(answer, code, folder, star
         os.close(keyboard)
         os.close(terminal)
     assert running.returncode == code, errors
+    assert (errors == "Nothing was started.\n") == (code == 1)
     assert not (folder / "runs").exists()
 
 
@@ -168,16 +238,26 @@ def test_a_command_that_does_not_reach_its_last_step_is_an_error(folder):
     program = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
     done = try_command(folder, "--yes", "--fix", "fused", "--max-minutes", "0.05", "--", "python", "-c", program)
     assert done.returncode == 1
-    assert "It did not reach its last step within the time limit." in done.stderr
+    assert "it did not reach its last step within its time limit of 3 s." in done.stderr
+    assert "s of at most" not in done.stderr  # that is for terminals
     assert not find_left_running(folder)
 
 
+def test_a_command_that_fails_without_output_leaves_no_folder(folder):
+    done = try_command(folder, "--yes", "--fix", "fused", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 1
+    assert "it ended with exit code 3 before the first step of a torch optimizer." in done.stderr
+    assert not (folder / "runs").exists()
+
+
 def test_a_command_that_works_only_once_has_a_result_that_says_so(folder):
-    (folder / "once.sh").write_text("mkdir used || exit 3\npython train.py\n")
+    (folder / "once.sh").write_text("mkdir used || exit 3\npython train.py\n")  # mkdir prints the error
     done = try_command(folder, "--yes", "--json", "--fix", "fused", "-o", "out", "--", "bash", "once.sh")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert not found["is_complete"]
-    note = "A later start of the unmodified command failed: the command ended with exit code 3 before 30 steps."
-    assert note in found["notes"]
+    (note,) = (note for note in found["notes"] if note.startswith("A later start of the unmodified command failed"))
+    assert "exit code 3 before the first step of a torch optimizer: mkdir: " in note
+    assert note.endswith("pass --copy.")
+    assert not any("--max-minutes" in note for note in found["notes"])
     assert [row["verdict"] for row in found["rows"]] in (["unsure"], ["failed"])

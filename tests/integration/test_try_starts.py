@@ -159,12 +159,11 @@ def test_a_variant_is_applied_and_counted(folder):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["python", "train.py", "12"], "the command ended before 30 training steps"),
-        (["python", "-c", "print('no training')"], "the command ended before 30 training steps"),
-        (["python", "-c", "import sys; sys.exit(3)"], "the command ended with exit code 3 before 30 steps"),
+        (["python", "train.py", "12"], "it ended before the 30 training steps that a measurement needs"),
+        (["python", "-c", "print('no training')"], "it ended before the first step of a torch optimizer"),
     ],
 )
-def test_a_command_without_enough_steps_is_reported_in_a_sentence(words, reason, folder):
+def test_a_script_without_enough_steps_is_reported_in_a_sentence(words, reason, folder):
     result = start(folder, *words)
     assert (result.ranks, result.reason) == ([], reason)
 
@@ -176,21 +175,108 @@ def test_a_script_that_ends_after_its_least_steps_is_measured(folder):
 def test_a_variant_that_cannot_be_applied_is_reported_with_its_error(folder):
     files = [str(folder / "mine.py")]
     result = start(folder, "python", "train.py", variants=[AppliedVariant("crash", True)], files=files)
-    assert result.reason == "ValueError: this variant crashes"
+    assert result.reason == result.error == "ValueError: this variant crashes"
 
 
-def test_a_crash_is_reported_with_the_last_lines_of_the_log(folder):
+def test_an_exception_with_a_variant_is_reported_before_a_script_runs_its_next_line(folder):
     files = [str(folder / "mine.py")]
-    result = start(folder, "python", "train.py", variants=[AppliedVariant("out_of_memory", True)], files=files)
-    assert result.reason == "the command ended with exit code 1 before 30 steps"
-    assert result.log_tail.splitlines()[-1] == "MemoryError: no memory is left"
+    result = start(folder, "bash", "train.sh", variants=[AppliedVariant("out_of_memory", True)], files=files)
+    assert result.reason == "MemoryError: no memory is left"
+    assert result.log_tail.splitlines()[-1] == result.error == result.reason
     assert len(result.log_tail.splitlines()) <= 20
+    assert (folder / "precious").exists()
 
 
-def test_a_start_has_a_time_limit(folder):
-    sleeping = ["python", "-c", "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"]
-    result = start(folder, *sleeping, timeout_s=1)
-    assert result.reason == "it did not reach its last step within the time limit"
+CATCHES = """
+import runpy, sys
+try:
+    runpy.run_path("train.py")
+except MemoryError as error:
+    sys.exit(f"caught: {error}")
+"""
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_an_exit_with_a_variant_is_reported_before_a_script_runs_its_next_line(is_caught, folder):
+    (folder / "exits.py").write_text(CATCHES)
+    (folder / "train.sh").write_text("python exits.py\nrm precious\n")
+    name = "out_of_memory" if is_caught else "exit"
+    result = start(folder, "bash", "train.sh", variants=[AppliedVariant(name, True)], files=[str(folder / "mine.py")])
+    assert (result.ranks, result.reason) == ([], "it exited before its last measured step")
+    assert (folder / "precious").exists()
+
+
+CHECKED = """
+python -c 'import torch; assert torch.cuda.device_count() > 1000' || echo using the CPU
+python train.py
+"""
+
+
+def test_the_exit_of_another_process_is_no_failure_of_a_variant(folder):
+    (folder / "train.sh").write_text(CHECKED)
+    first = start(folder, "bash", "train.sh", observes=True)
+    assert first.has_helpers
+    variants, files = [AppliedVariant("half_rate", True)], [str(folder / "mine.py")]
+    result = start(folder, "bash", "train.sh", variants=variants, files=files, has_helpers=first.has_helpers)
+    assert result.ranks[0].num_applied["half_rate"] > 0
+
+
+FORKS = """
+import os, runpy, sys, torch
+
+def exit_in_child(*_):
+    handle.remove()
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+
+handle = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(exit_in_child)
+runpy.run_path("train.py")
+"""
+
+
+def test_the_exit_of_a_forked_child_is_no_failure_of_a_variant(folder):
+    (folder / "forks.py").write_text(FORKS)
+    variants, files = [AppliedVariant("half_rate", True)], [str(folder / "mine.py")]
+    result = start(folder, "python", "forks.py", variants=variants, files=files)
+    assert result.reason == ""
+    assert len(result.ranks) == 1
+
+
+def test_a_program_without_other_processes_has_no_helpers(folder):
+    assert not start(folder, "torchrun", "--standalone", "--nproc-per-node", "2", "train.py", observes=True).has_helpers
+
+
+def test_a_script_with_a_profiler_of_its_own_is_reported_at_once(folder):
+    program = "import kinetoscope, runpy, torch\nwith kinetoscope.profile('own'):\n    runpy.run_path('train.py')\n"
+    (folder / "own.py").write_text(program)
+    result = start(folder, "python", "own.py")
+    assert result.reason == "no step can be measured: this process has a Profiler of its own"
+
+
+LAUNCHER = """#!{python}
+import signal, subprocess
+signal.signal(signal.SIGTERM, lambda *_: print("waiting for ranks", flush=True))
+subprocess.run(["python", "train.py"])
+"""
+
+
+@pytest.mark.parametrize("launcher", ["make", "./launch"])
+def test_launchers_that_wait_for_rank_0_do_not_delay_the_end(launcher, folder, monkeypatch):
+    monkeypatch.setattr("kinetoscope.experiments.processes.TERM_TIMEOUT_S", 10_000)  # pytest's limit is shorter
+    (folder / "Makefile").write_text("train:\n\tpython train.py\n\trm precious\n")
+    (folder / "launch").write_text(LAUNCHER.format(python=sys.executable))
+    (folder / "launch").chmod(0o755)
+    assert len(start(folder, launcher).ranks) == 1
+    assert (folder / "precious").exists()
+
+
+def test_the_error_of_a_rank_is_found_above_that_of_its_launcher(folder):
+    lines = ["import torch", "torch.distributed.init_process_group('gloo')", "torch.distributed.barrier()"]
+    (folder / "broken.py").write_text("\n".join([*lines, "if torch.distributed.get_rank(): 1 / 0", lines[-1]]))
+    result = start(folder, "torchrun", "--standalone", "--nproc-per-node", "2", "broken.py")
+    assert result.error == "[rank1]: ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" not in result.log_tail
 
 
 @pytest.mark.parametrize("after_s", [0.0, 1.0, 4.0])
@@ -206,8 +292,3 @@ def test_a_copy_of_the_working_folder_takes_what_a_start_writes(folder):
     program = "import os; os.remove('precious'); exec(open('train.py').read())"
     assert start(folder, "python", "-c", program, copies=True).ranks
     assert (folder / "precious").exists()
-
-
-def test_standard_input_is_empty_and_trackers_are_disabled(folder):
-    program = "import os, sys; print(repr(sys.stdin.read()), os.environ['WANDB_MODE']); sys.exit(1)"
-    assert start(folder, "python", "-c", program).log_tail == "'' disabled"

@@ -5,7 +5,7 @@ import psutil
 from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 
 TRAIN = """
-import os, sys, torch
+import os, sys, time, torch
 if "RANK" in os.environ:
     torch.distributed.init_process_group("gloo")
 model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(10)])
@@ -18,11 +18,13 @@ try:
         optimizer.zero_grad()
         model(torch.randn(4, 16)).square().mean().backward()
         optimizer.step()
+        if len(sys.argv) > 2: time.sleep(float(sys.argv[2]))
 finally:
     open("finally", "w").close()
 """
-"""Trains for 100,000 steps by default, and writes a file in its ``finally`` block, which must not run at the last
-measured step."""
+"""Trains for 100,000 steps by default, and sleeps in each step for the seconds of the second argument: such steps take
+about as long on a busy machine. Writes a file in its ``finally`` block, which must not run at the last measured step.
+"""
 
 TWO_FAULTS = """
 import time, torch
@@ -54,7 +56,7 @@ for batch in DataLoader(Samples(), batch_size=2):
 ms."""
 
 SCRIPT = """
-python train.py
+python train.py 100000 0.02
 rm precious
 """
 STUBBORN_SCRIPT = "trap '' TERM\n" + SCRIPT
@@ -80,6 +82,10 @@ def apply_memory(value, applied):
     def fail(*_):
         raise MemoryError("no memory is left")
     wrap_step(fail)
+
+@variant("exit", find_values=lambda facts: [True], code="sys.exit()")
+def apply_exit(value, applied):
+    wrap_step(lambda *_: sys.exit(3))
 
 @variant("half_rate", find_values=lambda facts: [True], code="lr=lr / 2", keeps_results=False)
 def apply_half_rate(value, applied):
@@ -109,11 +115,12 @@ def write_programs(folder):
 
 
 def find_left_running(folder):
-    """Return the processes of starts with files below a folder that are still there."""
+    """Return the processes of starts with files below a folder, and their guard, that are still there."""
     found = []
     for process in psutil.process_iter():
         try:
-            if str(folder) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
+            is_guard = "kinetoscope.experiments.guard_job" in (words := process.cmdline()) and str(folder) in words[-1]
+            if is_guard or str(folder) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
                 found.append(process)
         except psutil.Error:
             continue

@@ -2,34 +2,49 @@
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import comb
 from pathlib import Path
 
 import msgspec
 
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.autoinstrument.trial_files import MIN_STEPS
-from kinetoscope.cli.arg_types import parse_positive_int, parse_positive_seconds, parse_whole_number
+from kinetoscope.cli.arg_types import parse_positive_int, parse_positive_minutes, parse_whole_number
 from kinetoscope.cli.loading import read_findings
 from kinetoscope.cli.options import add_json
-from kinetoscope.cli.run import find_option
+from kinetoscope.cli.progress import elapsed_line
+from kinetoscope.cli.run import explain_not_executable, find_option
 from kinetoscope.cli.signals import catch_signals
+from kinetoscope.core.job.ranks import detect_ranks
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
 from kinetoscope.core.text.wording import format_file_size, sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.experiments.experiment import ExperimentRun, Options
-from kinetoscope.experiments.plan import MAX_ROWS, Request, parse_requests, suggest_requests
+from kinetoscope.experiments.guard_job import guard_starts
+from kinetoscope.experiments.plan import (
+    MAX_PAIRED,
+    MAX_ROWS,
+    Request,
+    order_requests,
+    parse_requests,
+    suggest_requests,
+)
 from kinetoscope.experiments.start import Command, size_of
 from kinetoscope.formats.experiments import FOLDER, Experiment, write_experiment
+from kinetoscope.native import require_recorder
+from kinetoscope.variants.facts import Facts
 from kinetoscope.variants.registry import Variant, load_variants
 
 _INTERRUPTED = 130
 _STARTS = "starts"
+_SRUN_NODES = re.compile(r"srun .*?(?<= )(?:-N *|--nodes[= ])(\S+)")
 _EXAMPLES = """\
 examples:
   kinetoscope try python train.py
@@ -73,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-minutes",
         metavar="M",
-        type=parse_positive_seconds,
+        type=parse_positive_minutes,
         default=10.0,
         help="stop after M minutes (default: 10)",
     )
@@ -94,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
     findings = read_findings(arguments.run) if arguments.run else None
     requests = _choose_requests(arguments, variants, findings)
     if arguments.dry_run:
+        if arguments.json:
+            raise SettingsError("--dry-run prints no JSON. Leave out --json.")
         _print_variants(requests, variants)
         return 0
     _check(arguments, words)
@@ -104,15 +121,16 @@ def run(arguments: argparse.Namespace) -> int:
     out, name = _make_folder(arguments)
     is_agreed = False
     try:
-        is_agreed = _is_agreed(arguments, options, len(requests))
+        is_agreed = _is_agreed(arguments, options, requests)
     finally:
         if not is_agreed:
             _delete_new_folder(arguments, out, name)
     if not is_agreed:
+        _print_progress("Nothing was started.")
         return 1
     find_requests = None if requests else partial(_suggest_from_recording, out=out, variants=variants)
     starts = out / name / _STARTS
-    with catch_signals() as received:
+    with catch_signals() as received, guard_starts(starts), elapsed_line() as show_start:
         experiment = ExperimentRun(
             command,
             requests,
@@ -120,13 +138,17 @@ def run(arguments: argparse.Namespace) -> int:
             starts,
             is_interrupted=lambda: not received.empty(),
             report=_print_progress,
+            show_start=show_start,
             find_requests=find_requests,
         )
         try:
             result = experiment.run()
-        finally:
-            _remove_empty(starts)
+        except BaseException:
+            _delete_new_folder(arguments, out, name)
+            raise
         write_experiment(RunFolder(out), name, result)
+        with suppress(OSError):  # the log of a start that failed is in it
+            starts.rmdir()
     _print_result(arguments, result, out / name)
     return _INTERRUPTED if experiment.was_interrupted else 0
 
@@ -154,17 +176,30 @@ def _check(arguments: argparse.Namespace, words: Sequence[str]) -> None:
         raise SettingsError("Missing command. Try: kinetoscope try python train.py")
     if not HAS_RUN_FOLDERS:
         raise SettingsError(f"`kinetoscope try` does not work here: {WITHOUT_RUN_FOLDERS}")
-    if shutil.which(words[0]) is None:
-        hint = f" Try: kinetoscope try python {sanitize(words[0])}" if words[0].endswith(".py") else ""
-        raise SettingsError(f"Command not found: {sanitize(words[0])}.{hint}")
-    if find_option(words, "nnodes") not in (None, "1", "1:1") or _has_several_nodes(os.environ):
+    require_recorder()
+    if error := explain_not_executable("try", words[0]):
+        raise SettingsError(error)
+    if _has_several_nodes(words, os.environ):
         raise SettingsError("This command has ranks on other machines, which `kinetoscope try` does not start.")
     if not arguments.yes and not sys.stdin.isatty():
         raise SettingsError("The command would be started many times. Pass --yes to start it without a question.")
 
 
-def _has_several_nodes(environment: Mapping[str, str]) -> bool:
-    return environment.get("SLURM_NNODES", "1") != "1"
+def _has_several_nodes(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether this process is one of several nodes, or the command starts ranks on several.
+
+    An allocation of Slurm may have more nodes than the command uses: only srun starts one task on each by default.
+    """
+    ranks = detect_ranks(environment)
+    if ranks.world_size > ranks.local_world_size or (environment.get("SLURM_STEP_NUM_NODES") or "1") != "1":
+        return True
+    if find_option(words, "nnodes") not in (None, "1", "1:1"):
+        return True
+    if "srun" not in map(os.path.basename, words):
+        return False
+    option = _SRUN_NODES.search(" ".join(words))
+    nodes = option[1] if option else environment.get("SLURM_NNODES") or "1"
+    return nodes not in ("1", "1-1")
 
 
 def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
@@ -182,22 +217,25 @@ def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
 
 
 def _delete_new_folder(arguments: argparse.Namespace, out: Path, name: str) -> None:
-    """Delete the empty folders that `_make_folder` has made."""
-    with suppress(OSError):  # another result is in one of them
-        for folder in (out / name, out / FOLDER):
+    """Delete the new folders of this call that are empty."""
+    folders = [out / name / _STARTS, out / name, out / FOLDER]
+    if not (arguments.output or arguments.run):
+        folders += [out, out.parent]
+    for folder in folders:
+        with suppress(OSError):  # a result or a log is in it
             folder.rmdir()
-        if not (arguments.output or arguments.run):
-            out.rmdir()
-            out.parent.rmdir()
 
 
-def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: int) -> bool:
+def _is_agreed(arguments: argparse.Namespace, options: Options, requests: Sequence[Request]) -> bool:
     """Print the number of starts, and return whether the user agrees."""
-    num_rows = min(MAX_ROWS, max(1, num_requests))
-    max_starts = options.num_starts(MAX_ROWS)
+    num_rows = min(MAX_ROWS, max(1, len(requests)))
+    has_values = bool(requests) and all(request.value is not None for request in requests)
+    num_names = len({request.variant.name for request in requests}) or MAX_PAIRED
+    max_rows, max_pairs = num_rows if has_values else MAX_ROWS, comb(min(MAX_PAIRED, num_names), 2)
+    counts = dict.fromkeys([options.num_starts(num_rows), options.num_starts(max_rows, max_pairs)])
     lines = [
-        f"The command will be started {options.num_starts(num_rows)} to about {max_starts} times, more "
-        f"where its step time varies, for at most {options.max_s / 60:g} minutes.",
+        f"The command will be started {' to about '.join(map(str, counts))} times, more where its step time varies, "
+        f"for at most {options.max_s / 60:g} min.",
         "Each start writes, deletes, uploads and resumes as the command does. Experiment trackers are disabled.",
     ]
     if arguments.copy:
@@ -210,12 +248,8 @@ def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: in
 
 
 def _print_progress(line: str) -> None:
-    print(sanitize(line, 200), file=sys.stderr, flush=True)
-
-
-def _remove_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    with suppress(OSError, ValueError):  # the terminal may be closed
+        print(sanitize(line, 200), file=sys.stderr, flush=True)
 
 
 def _print_variants(requests: Sequence[Request], variants: Mapping[str, Variant]) -> None:
@@ -223,8 +257,16 @@ def _print_variants(requests: Sequence[Request], variants: Mapping[str, Variant]
 
     from kinetoscope.report.terminal.experiments import render_variants
 
-    chosen = [request.variant for request in requests] or list(variants.values())
-    rows = [(one.name, one.code.format(value="VALUE", optimizer="AdamW"), one.on_request) for one in chosen]
+    rows = list[tuple[str, str, str]]()
+    for number, request in enumerate(order_requests(requests) or map(Request, variants.values())):
+        one, value = request.variant, request.value
+        tried = "yes" if value is not None else "if it applies"
+        if not requests and one.on_request:
+            tried = "if named by --fix"
+        elif requests and number >= MAX_ROWS:
+            tried = f"if fewer than {MAX_ROWS} others are"
+        code = one.describe_code(value, Facts())
+        rows.append((one.name if value is None else f"{one.name}={value}", code, tried))
     Console(highlight=False).print(render_variants(rows))
 
 

@@ -11,9 +11,10 @@ import kinetoscope
 from kinetoscope.autoinstrument.trial_files import MIN_STEPS, TrialSettings
 from kinetoscope.core.text.wording import format_ms
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.experiments.plan import Candidate, Request, choose_candidates, pair_candidates
+from kinetoscope.experiments.plan import MAX_ROWS, Candidate, Request, choose_candidates, pair_candidates
 from kinetoscope.experiments.results import compare_results
 from kinetoscope.experiments.start import (
+    LOG_FILE,
     Command,
     InterruptedTrialError,
     StartResult,
@@ -56,8 +57,8 @@ class _TimeOverError(Exception):
     """There is no time for another start."""
 
 
-class _UnsteadyError(Exception):
-    """Starts of the unmodified command differ too much to measure any change; the text is a note of the result."""
+class _StoppedError(Exception):
+    """No more can be measured: the unmodified command fails, or varies too much; the text is a note of the result."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,10 @@ class Options:
     files: tuple[str, ...] = ()
     compares_results: bool = True
 
-    def num_starts(self, num_rows: int) -> int:
+    def num_starts(self, num_rows: int, num_pairs: int = 0) -> int:
         """Return the number of starts of the command, if no row needs more rounds."""
-        return 1 + self.num_rounds * (2 + num_rows) + 2 + num_rows
+        num_in_rounds = self.num_rounds * (2 + num_rows + (2 + num_pairs if num_pairs else 0))
+        return 1 + num_in_rounds + 2 + num_rows + num_pairs
 
 
 @dataclass
@@ -84,7 +86,7 @@ class _Row:
 
     candidate: Candidate
     by_round: dict[int, float] = field(default_factory=dict)
-    peaks: list[int] = field(default_factory=list)
+    peaks: list[int | None] = field(default_factory=list)
     verdict: Verdict | None = None
     reason: str = ""
     results: Results | None = None
@@ -94,12 +96,17 @@ class _Row:
     def is_running(self) -> bool:
         return self.verdict is None
 
+    @property
+    def changes_loader(self) -> bool:
+        return any("DataLoader" in request.variant.code for request in self.candidate.requests)
+
 
 class ExperimentRun:
     """One call of `kinetoscope try`.
 
-    ``folder`` is that of the starts. ``report`` is called with a line after each start. With ``find_requests``, the
-    first start is recorded, and the function returns requests for its findings.
+    ``folder`` is that of the starts. ``show_start`` is called with the label and the time limit in seconds of each
+    start, ``report`` with a line after it. With ``find_requests``, the first start is recorded, and the function
+    returns requests for its findings.
     """
 
     def __init__(
@@ -111,20 +118,22 @@ class ExperimentRun:
         *,
         is_interrupted: Callable[[], bool],
         report: Callable[[str], object],
+        show_start: Callable[[str, float], object] = lambda label, limit_s: None,
         find_requests: Callable[[Path], Sequence[Request]] | None = None,
     ) -> None:
         self._command, self._requests, self._options = command, requests, options
         self._folder, self._is_interrupted, self._report = folder, is_interrupted, report
-        self._find_requests = find_requests
+        self._show_start, self._find_requests = show_start, find_requests
         self._started, self._started_unix_s = time.monotonic(), time.time()
         self._durations: list[float] = []
         self._num_starts, self._num_steps = 0, options.num_steps
         self._limit_s = options.max_s
         self._unmodified: list[tuple[float, float]] = []
-        self._peaks: list[int] = []
+        self._peaks: list[int | None] = []
         self._is_peak_of_device = False
         self._num_ranks = 1
         self._facts = Facts()
+        self._has_helpers = False
         self._rows: list[_Row] = []
         self._unused: list[Request] = []
         self._notes: list[str] = []
@@ -149,7 +158,7 @@ class ExperimentRun:
         except _TimeOverError:
             self._is_complete = False
             self._notes.append("The time was over: pass a larger --max-minutes.")
-        except _UnsteadyError as error:
+        except _StoppedError as error:
             self._is_complete = False
             self._notes.append(str(error))
         except OSError as error:
@@ -162,8 +171,14 @@ class ExperimentRun:
     # -- starts --
 
     def _start(self, candidate: Candidate | None, label: str, **changes: bool) -> StartResult:
-        """Start the command, and report the result in a line."""
+        """Start the command, and report the result in a line.
+
+        Raises `_TimeOverError` if it has no result since the time of the experiment is over.
+        """
         self._num_starts += 1
+        name = f"start {self._num_starts}: {label}"
+        limit_s = min(self._limit_s, max(0.0, self._compute_left_s()))
+        self._show_start(name, limit_s)
         folder = self._folder / f"{self._num_starts:03}"
         settings = TrialSettings(
             folder=str(folder),
@@ -171,18 +186,26 @@ class ExperimentRun:
             files=list(self._options.files),
             num_steps=self._num_steps,
             max_s=MAX_STEPS_S,
+            has_helpers=self._has_helpers,
             **changes,
         )
-        result = run_start(self._command, settings, timeout_s=self._limit_s, is_interrupted=self._is_interrupted)
+        try:
+            result = run_start(self._command, settings, timeout_s=limit_s, is_interrupted=self._is_interrupted)
+        except BaseException:
+            delete_start(folder, keeps_log=False)
+            raise
+        if result.recording is not None and self._find_requests is not None:
+            self._requests = self._find_requests(result.recording)
         self._durations.append(result.duration_s)
         time_of_step = (
             f"{format_ms(_compute_typical_ns(result))} ms/step" if result.ranks else f"failed: {result.reason}"
         )
         left = self._describe_time_left()
-        self._report(f"start {self._num_starts}: {label}: {time_of_step} ({result.duration_s:.0f} s; {left})")
-        if result.recording is not None and self._find_requests is not None:
-            self._requests = self._find_requests(result.recording)
-        delete_start(folder, keeps_log=not result.ranks)
+        self._report(f"{name}: {time_of_step} ({result.duration_s:.0f} s; {left})")
+        is_over = not result.ranks and self._num_starts > 1 and self._compute_left_s() <= 0
+        delete_start(folder, keeps_log=bool(result.log_tail.strip()) and not is_over)
+        if is_over:
+            raise _TimeOverError
         return result
 
     def _require_time(self, num_starts: int) -> None:
@@ -208,15 +231,20 @@ class ExperimentRun:
         """Start the unmodified command once: its step times do not count, since caches are cold."""
         first = self._start(None, "unmodified, not counted", observes=True, records=self._find_requests is not None)
         if not first.ranks:
-            tail = f"\nThe last lines of its output:\n{first.log_tail}" if first.log_tail.strip() else ""
-            raise TrialFailedError(
-                f"The command could not be measured. {first.reason[:1].upper()}{first.reason[1:]}.{tail}"
-            )
+            log = self._folder / "001" / LOG_FILE
+            tail = f"\nThe last lines of its output, {log}:\n{first.log_tail}" if first.log_tail.strip() else ""
+            raise TrialFailedError(f"The command could not be measured: {_describe_failure(first)}.{tail}")
         self._limit_s = max(MIN_LIMIT_S, LIMIT_RATIO * first.duration_s)
         self._num_steps = max(MIN_STEPS, min(len(rank.step_times_ns) for rank in first.ranks))
         self._num_ranks = first.ranks[0].world_size
         self._facts = first.ranks[0].facts or Facts()
-        candidates, self._unused = choose_candidates(self._requests, self._facts)
+        self._has_helpers = first.has_helpers
+        candidates, left_out, self._unused = choose_candidates(self._requests, self._facts)
+        if left_out:
+            names = ", ".join(one.label for one in left_out)
+            self._notes.append(
+                f"Not measured, since there are at most {MAX_ROWS} rows: {names}. Name them by --fix in another call."
+            )
         self._rows = [_Row(candidate) for candidate in candidates]
 
     def _measure_rounds(self, rows: Sequence[_Row]) -> None:
@@ -244,33 +272,36 @@ class ExperimentRun:
         turn = number % len(order)
         unmodified = list[float]()
         by_row = list[tuple[_Row, float]]()
-        for row in order[turn:] + order[:turn]:
-            self._require_time(1)
-            if row is None:
-                unmodified.append(self._measure_unmodified())
-                self._require_steady(unmodified)
-            elif (step_ns := self._measure_row(row)) is not None:
-                by_row.append((row, step_ns))
-        self._unmodified.append((unmodified[0], unmodified[1]))
-        for row, step_ns in by_row:
-            row.by_round[number] = step_ns
+        try:
+            for row in order[turn:] + order[:turn]:
+                self._require_time(1)
+                if row is None:
+                    unmodified.append(self._measure_unmodified())
+                    self._require_steady(unmodified)
+                elif (step_ns := self._measure_row(row)) is not None:
+                    by_row.append((row, step_ns))
+        finally:
+            if len(unmodified) == 2:  # also if the time is over in the last starts of the round
+                self._unmodified.append((unmodified[0], unmodified[1]))
+                for row, step_ns in by_row:
+                    row.by_round[number] = step_ns
 
     def _measure_unmodified(self) -> float:
         result = self._start(None, "unmodified")
         if not result.ranks:
-            self._notes.append(f"A later start of the unmodified command failed: {result.reason}.")
-            raise _TimeOverError
+            raise _StoppedError(
+                f"A later start of the unmodified command failed: {_describe_failure(result)}. If the command works "
+                "only once in its folder, pass --copy."
+            )
         self._peaks.append(self._find_peak(result))
         return _compute_typical_ns(result)
 
     def _require_steady(self, of_round: Sequence[float]) -> None:
-        """Raise `_UnsteadyError` if the starts of the unmodified command so far differ too much."""
+        """Raise `_StoppedError` if the starts of the unmodified command so far differ too much."""
         times_ns = [*(step_ns for pair in self._unmodified for step_ns in pair), *of_round]
         fastest_ns, slowest_ns = min(times_ns), max(times_ns)
         if slowest_ns > MAX_UNMODIFIED_RATIO * fastest_ns:
-            if len(of_round) == 2:  # the noise of the rows measured so far contains it
-                self._unmodified.append((of_round[0], of_round[1]))
-            raise _UnsteadyError(
+            raise _StoppedError(
                 f"Stopped early: starts of the unmodified program took {format_ms(fastest_ns)} to "
                 f"{format_ms(slowest_ns)} ms/step, so that no fix can be measured on this machine now. End other "
                 "programs on it, or use an idle machine, and try again."
@@ -281,6 +312,8 @@ class ExperimentRun:
         result = self._start(row.candidate, row.candidate.label)
         if not result.ranks:
             row.verdict, row.reason = "failed", _describe_failure(result)
+            if result.error and result.error not in row.reason:
+                row.reason += f"; its log ends with: {result.error}"
             return None
         for one in row.candidate.applied:
             if not any(rank.num_applied.get(one.name) for rank in result.ranks):
@@ -324,12 +357,15 @@ class ExperimentRun:
         if not rows or not self._options.compares_results:
             return
         self._require_time(2 + 1)
+        has_workers = any(loader.num_workers for loader in self._facts.loaders)
         first, second = (self._start(None, "unmodified, for its results", compares_results=True) for _ in range(2))
         for row in rows:
             self._require_time(1)
             label = f"{row.candidate.label}, for its results"
             result = self._start(row.candidate, label, compares_results=True)
-            row.results, row.results_reason = compare_results(first.ranks, second.ranks, result.ranks or None)
+            row.results, row.results_reason = compare_results(
+                first.ranks, second.ranks, result.ranks or None, may_augment=has_workers or row.changes_loader
+            )
 
     # -- results --
 
@@ -340,10 +376,10 @@ class ExperimentRun:
         judged = self._judge()[self._rows.index(row)]
         return judged is not None and (judged.width < MIN_CHANGE or judged.verdict == "slower")
 
-    def _find_peak(self, result: StartResult) -> int:
+    def _find_peak(self, result: StartResult) -> int | None:
         of_device = [rank.peak_device_bytes for rank in result.ranks if rank.peak_device_bytes]
         self._is_peak_of_device = bool(of_device)
-        return max(of_device or [rank.peak_bytes or 0 for rank in result.ranks])
+        return max(of_device or [rank.peak_bytes for rank in result.ranks if rank.peak_bytes], default=None)
 
     def _build(self) -> Experiment:
         rounds = Rounds(self._unmodified)
@@ -373,7 +409,7 @@ class ExperimentRun:
         requests = row.candidate.requests
         if row.verdict is not None:
             judged = None
-        known = "" if judged or row.verdict else f"it needs {_MIN_ROUNDS} rounds, and had {len(row.by_round)}"
+        known = "" if judged or row.verdict else _describe_missing_rounds(len(row.by_round))
         return ExperimentRow(
             variants=list(row.candidate.applied),
             verdict=row.verdict or (judged.verdict if judged else "unsure"),
@@ -389,8 +425,8 @@ class ExperimentRun:
             change=None if judged is None else judged.change,
             interval=None if judged is None else judged.interval,
             num_starts=len(row.peaks),
-            peak_bytes=round(median(row.peaks)) if row.peaks else None,
-            peak_before_bytes=round(median(self._peaks)) if self._peaks else None,
+            peak_bytes=_compute_typical_peak(row.peaks),
+            peak_before_bytes=_compute_typical_peak(self._peaks),
             peak_is_of_device=self._is_peak_of_device,
             results=row.results,
             results_reason=row.results_reason,
@@ -402,7 +438,7 @@ class ExperimentRun:
             variants=[AppliedVariant(name, "")],
             verdict="not_applied",
             reason=f"{name} does not apply to this program, or is what it uses already",
-            code=request.variant.describe_code(True, self._facts),
+            code=request.variant.describe_code(request.value, self._facts),
             kinds=list(request.variant.kinds),
             findings=list(request.findings),
         )
@@ -413,11 +449,20 @@ def _compute_typical_ns(result: StartResult) -> float:
     return max(compute_typical_step_ns(rank.step_times_ns) for rank in result.ranks)
 
 
+def _compute_typical_peak(peaks: Sequence[int | None]) -> int | None:
+    """Return the median of the known peaks, in bytes; None if no start could tell its peak."""
+    known = [peak for peak in peaks if peak is not None]
+    return round(median(known)) if known else None
+
+
+def _describe_missing_rounds(number: int) -> str:
+    return f"no interval: {_MIN_ROUNDS} rounds are needed, {number} {'was' if number == 1 else 'were'} completed"
+
+
 def _format_minutes(time_s: float) -> str:
     return f"{time_s:.0f} s" if time_s < _MIN_MINUTES_S else f"{time_s / 60:.0f} min"
 
 
 def _describe_failure(result: StartResult) -> str:
-    """Return the reason, and after an exit the last line of the log, which names the error."""
-    lines = [line for line in result.log_tail.splitlines() if line.strip()]
-    return f"{result.reason}: {lines[-1].strip()}" if lines and "exit code" in result.reason else result.reason
+    """Return the reason, and after an exit code the line of the log that names the error."""
+    return f"{result.reason}: {result.error}" if result.error and "exit code" in result.reason else result.reason

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.triable import is_triable
@@ -41,6 +41,12 @@ class Candidate:
     def label(self) -> str:
         """The variants with their values."""
         return " + ".join(one.label for one in self.applied)
+
+    def excludes(self, other: "Candidate") -> bool:
+        """Return whether a variant of this row cannot be combined with one of another row."""
+        names = {one.name for one in other.applied}
+        pairs = zip(self.requests, self.applied, strict=True)
+        return any(not names.isdisjoint(request.variant.excludes.get(one.value, ())) for request, one in pairs)
 
 
 def find_variants(finding: Finding, variants: Mapping[str, Variant]) -> list[Variant]:
@@ -106,15 +112,26 @@ def _merge(requests: Iterable[Request]) -> list[Request]:
     return list(merged.values())
 
 
-def choose_candidates(requests: Sequence[Request], facts: Facts) -> tuple[list[Candidate], list[Request]]:
-    """Return the rows to measure in a program, and the named requests that do not apply."""
-    found, unused = list[Candidate](), list[Request]()
-    for request in requests:
+def order_requests(requests: Sequence[Request]) -> list[Request]:
+    """Return the requests in the order in which they get rows: named ones first."""
+    return sorted(requests, key=lambda one: not one.is_named)
+
+
+def choose_candidates(
+    requests: Sequence[Request], facts: Facts
+) -> tuple[list[Candidate], list[Candidate], list[Request]]:
+    """Return the rows to measure in a program, those beyond the maximum, and the named requests that do not apply.
+
+    Each request gets a row before any of them gets a second one for another value.
+    """
+    by_request, unused = list[list[Candidate]](), list[Request]()
+    for request in order_requests(requests):
         values = [request.value] if request.value is not None else list(request.variant.find_values(facts))
-        found += [Candidate((request,), (AppliedVariant(request.variant.name, value),)) for value in values]
+        by_request.append([Candidate((request,), (AppliedVariant(request.variant.name, value),)) for value in values])
         if not values and request.is_named:
             unused.append(request)
-    return found[:MAX_ROWS], unused
+    found = [one for of_turn in zip_longest(*by_request) for one in of_turn if one is not None]
+    return found[:MAX_ROWS], found[MAX_ROWS:], unused
 
 
 def pair_candidates(gained: Sequence[Candidate]) -> list[Candidate]:
@@ -124,4 +141,5 @@ def pair_candidates(gained: Sequence[Candidate]) -> list[Candidate]:
     return [
         Candidate(first.requests + second.requests, first.applied + second.applied)
         for first, second in combinations(kept, 2)
+        if not (first.excludes(second) or second.excludes(first))
     ]

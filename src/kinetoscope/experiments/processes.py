@@ -15,6 +15,9 @@ TERM_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 10.0
 """Time that SIGKILL may take."""
 
+_LAUNCHER_TIMEOUT_S = 0.5
+"""The same for what is no Python and has started the process that is spared: GNU make ends only after that."""
+
 _POLL_S = 0.05
 
 
@@ -26,9 +29,9 @@ class ProcessGroup:
     in the value of the environment variable ``variable``, which it inherits.
     """
 
-    leader: int
     variable: str
     marker: str
+    leader: int | None = None
     _signaled: set[tuple[int, float]] = field(default_factory=set)
 
     def find(self) -> list[psutil.Process]:
@@ -54,12 +57,15 @@ class ProcessGroup:
         besides it, which may wait for it, as torchrun does. A shell would go on with its next line, so it must be gone
         first. All are suspended while they get SIGTERM: none can react to the end of another one.
         """
-        deadline = time.monotonic() + TERM_TIMEOUT_S
+        started = time.monotonic()
+        deadline = started + TERM_TIMEOUT_S
         last = deadline + KILL_TIMEOUT_S
         while (alive := self.find()) and time.monotonic() < last:
             others = [process for process in alive if process.pid != spare]
             is_over = time.monotonic() >= deadline
             self._terminate(others, signal.SIGKILL if is_over else signal.SIGTERM)
+            if time.monotonic() >= started + _LAUNCHER_TIMEOUT_S:
+                self._terminate(_find_launchers(spare, others), signal.SIGKILL)
             if release is not None and (is_over or all(map(_is_python, others))):
                 release()
                 release = None
@@ -101,6 +107,15 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def _is_python(process: psutil.Process) -> bool:
+    """Return whether a process runs Python, whatever its script or title is called."""
     with suppress(psutil.Error):
-        return process.name().startswith(("python", "pt_", "torchrun"))
+        return os.path.basename(process.exe()).startswith(("python", "pypy"))
     return True
+
+
+def _find_launchers(spare: int | None, others: list[psutil.Process]) -> list[psutil.Process]:
+    """Return those that have started the process ``spare``, directly or not, but for Python."""
+    parents: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        parents = psutil.Process(spare).parents() if spare is not None else []
+    return [process for process in others if process in parents and not _is_python(process)]

@@ -9,31 +9,39 @@ from kinetoscope.formats.experiments import Results
 TOLERANCE = 0.01
 """Largest difference within tolerance, as a share of the distance that the parameters moved in the compared steps."""
 
+_MIN_PERCENT = 0.0001
+"""Smaller differences are shown as less than this."""
+
+_UNSAMPLED = "parameters differ, but not in the sampled values (up to 1024 per tensor)"
+
 
 def compare_results(
-    first: Sequence[RankResult], second: Sequence[RankResult], variant: Sequence[RankResult] | None
+    first: Sequence[RankResult],
+    second: Sequence[RankResult],
+    variant: Sequence[RankResult] | None,
+    *,
+    may_augment: bool = False,
 ) -> tuple[Results | None, str]:
     """Compare a variant with two unmodified starts, shard by shard; return the reason, too.
 
-    None if something was not measured.
+    ``may_augment``: workers of a loader may make other random samples. None if something was not measured.
     """
-    same = _compute_largest_difference(first, second)
-    if variant is None or same is None:
+    same, compared = _find_largest_difference(first, second), _find_largest_difference(first, variant or ())
+    if same is None or variant is None:
         return None, "not compared"
-    if same > 0:
+    if same[0] > 0:
         return "not_reproducible", "two unmodified starts differ"
-    difference = _compute_largest_difference(first, variant)
-    if difference is None:
+    if compared is None:
         return None, "not compared"
+    difference, reason = compared
     if difference == 0:
-        return "equal", "parameters are bitwise equal"
-    percent = f"{100 * difference:.2g} % of the distance that parameters moved"
+        return "equal", reason
     if difference <= TOLERANCE:
-        return "within_tolerance", f"parameters differ by {percent}"
-    return "different", f"parameters differ by {percent}; random augmentation in workers counts too"
+        return "within_tolerance", reason
+    return "different", f"{reason}, possibly from random augmentation in the workers" if may_augment else reason
 
 
-def _compute_largest_difference(one: Sequence[RankResult], other: Sequence[RankResult]) -> float | None:
+def _find_largest_difference(one: Sequence[RankResult], other: Sequence[RankResult]) -> tuple[float, str] | None:
     pairs = list(zip(one, other, strict=False))
     if not pairs or len(one) != len(other):
         return None
@@ -42,18 +50,30 @@ def _compute_largest_difference(one: Sequence[RankResult], other: Sequence[RankR
     return max(known) if len(known) == len(differences) else None
 
 
-def _compute_difference(one: ParameterSummary | None, other: ParameterSummary | None) -> float | None:
-    """Return the norm of the difference over the norm of the movement; 0 only for equal bytes."""
+def _compute_difference(one: ParameterSummary | None, other: ParameterSummary | None) -> tuple[float, str] | None:
+    """Return the norm of the difference over the norm of the movement, and a sentence; 0 only for equal bytes."""
     if one is None or other is None:
         return None
     if one.digest == other.digest:
-        return 0.0
+        return 0.0, "parameters are bitwise equal"
     if [len(values) for values in one.last] != [len(values) for values in other.last]:
-        return math.inf
-    distance = _compute_distance(one.last, other.last)
-    moved = _compute_distance(one.first, one.last)
-    smallest = math.ulp(0.0)
-    return max(distance / moved, smallest) if 0 < moved < math.inf else math.inf
+        return math.inf, "parameters have other sizes"
+    distance, moved = _compute_distance(one.last, other.last), _compute_distance(one.first, one.last)
+    if not math.isfinite(distance + moved):
+        return math.inf, "parameters differ, and some are not finite"
+    ratio = max(distance / moved, math.ulp(0.0)) if moved else math.inf
+    if not distance:
+        return ratio, _UNSAMPLED
+    if math.isinf(ratio):
+        return ratio, "parameters differ, and no sampled value moved without the variant"
+    return ratio, f"parameters differ by {_format_percent(ratio)} of the distance that they moved"
+
+
+def _format_percent(share: float) -> str:
+    percent = 100 * share
+    if percent < _MIN_PERCENT:
+        return f"less than {_MIN_PERCENT:g} %"
+    return f"{percent:,.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def _compute_distance(one: Sequence[Sequence[float | None]], other: Sequence[Sequence[float | None]]) -> float:

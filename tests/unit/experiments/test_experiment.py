@@ -9,7 +9,7 @@ import pytest
 from kinetoscope.autoinstrument.trial_files import ParameterSummary, RankResult
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.experiment import ExperimentRun, Options
-from kinetoscope.experiments.plan import Request
+from kinetoscope.experiments.plan import MAX_ROWS, Request
 from kinetoscope.experiments.start import Command, InterruptedTrialError, StartResult
 from kinetoscope.variants.registry import Variant
 
@@ -20,26 +20,31 @@ class Machine:
     def __init__(self, ratios, sigma=0.001, duration_s=1.0):
         self.ratios, self.sigma, self.duration_s = ratios, sigma, duration_s
         self.random = random.Random(5)
-        self.failing = {}
+        self.failing, self.failure_s = {}, 0.0
         self.slow = {}
-        self.starts = []
+        self.starts, self.limits_s = [], []
         self.num_starts_until_full = 1000
+        self.peaks_bytes, self.lasts = {}, {}
         self.now_s = 0.0
 
     def run_start(self, command, settings, *, timeout_s, is_interrupted):
         names = tuple(one.name for one in settings.variants)
         self.starts.append((names, settings.compares_results))
+        self.limits_s.append(timeout_s)
         self.now_s += self.duration_s
         if is_interrupted():
             raise InterruptedTrialError
         if len(self.starts) > self.num_starts_until_full:
             raise OSError(errno.ENOSPC, "No space left on device")
         if reason := self.failing.get((names, len(self.starts))) or self.failing.get(names):
-            return StartResult([], self.duration_s, reason, "first line\nRuntimeError: no memory")
+            self.now_s += self.failure_s
+            duration_s = self.duration_s + self.failure_s
+            return StartResult([], duration_s, reason, "first line\nlast line", "RuntimeError: no memory")
         step_ns = 1e7 * self.random.lognormvariate(0, self.sigma)
         for name in names:
             step_ns *= self.ratios[name]
         step_ns *= self.slow.get(len(self.starts), 1.0)
+        last = self.lasts.get(names, 1.0)
         rank = RankResult(
             rank=0,
             world_size=1,
@@ -47,7 +52,8 @@ class Machine:
             pid=1,
             step_times_ns=[round(step_ns)] * settings.num_steps,
             num_applied=dict.fromkeys(names, 1),
-            parameters=ParameterSummary("-".join(names) if "other" in names else "same", [[0.0]], [[1.0]]),
+            peak_bytes=self.peaks_bytes.get(len(self.starts)),
+            parameters=ParameterSummary("-".join(names) if "other" in names else str(last), [[0.0]], [[last]]),
         )
         return StartResult([rank], self.duration_s)
 
@@ -97,6 +103,13 @@ def test_variants_that_gain_are_measured_in_pairs_and_the_others_are_not(run):
     assert pair.code == "two()\none()"
 
 
+def test_a_note_names_the_values_that_have_no_row(run):
+    experiment, _ = run(Machine({f"variant{number}": 1.0 for number in range(10)}))
+    assert len(experiment.rows) == MAX_ROWS
+    (note,) = experiment.notes
+    assert note.startswith("Not measured, since there are at most 8 rows: variant8=True, variant9=True. ")
+
+
 def test_pairs_are_tried_on_a_noisy_machine_before_the_time_is_spent_on_narrow_intervals(run):
     experiment, _ = run(Machine({"one": 0.5, "two": 0.5}, sigma=0.04), max_s=60)
     assert [verdict for label, verdict in verdicts(experiment).items() if "+" in label] == ["faster"]
@@ -142,6 +155,18 @@ def test_results_are_compared_of_what_is_not_slower_in_starts_that_are_not_timed
     assert [line for line in lines if "for its results" in line] == lines[-len(compared) :]
 
 
+def test_augmentation_is_a_possible_reason_only_for_a_variant_of_the_loader(run):
+    machine = Machine({"DataLoader": 0.8, "fused": 0.7})
+    machine.lasts = {("DataLoader",): 9.0, ("fused",): 9.0}
+    experiment, _ = run(machine)
+    reasons = {row.label: row.results_reason for row in experiment.rows if len(row.variants) == 1}
+    reason = "parameters differ by 800 % of the distance that they moved"
+    assert reasons == {
+        "DataLoader=True": f"{reason}, possibly from random augmentation in the workers",
+        "fused=True": reason,
+    }
+
+
 def test_each_round_has_two_unmodified_starts_in_an_order_that_rotates(run):
     machine = Machine({"one": 1.0, "two": 1.0})
     run(machine)
@@ -154,19 +179,34 @@ def test_each_round_has_two_unmodified_starts_in_an_order_that_rotates(run):
 
 def test_a_variant_that_fails_is_a_row_with_its_reason_and_is_not_started_again(run):
     machine = Machine({"one": 0.8, "crash": 1.0})
-    machine.failing["crash",] = "the command ended with exit code 1 before 30 steps"
+    machine.failing["crash",] = "it ended with exit code 1 before 30 training steps"
     experiment, _ = run(machine)
     assert verdicts(experiment) == {"one": "faster", "crash": "failed"}
-    reason = "the command ended with exit code 1 before 30 steps: RuntimeError: no memory"
+    reason = "it ended with exit code 1 before 30 training steps: RuntimeError: no memory"
     assert experiment.rows[-1].reason == reason
     assert machine.starts.count((("crash",), False)) == 1
 
 
+def test_a_variant_that_fails_without_an_exit_code_has_the_end_of_its_log(run):
+    machine = Machine({"crash": 1.0})
+    machine.failing["crash",] = "it was killed"
+    experiment, _ = run(machine)
+    assert experiment.rows[0].reason == "it was killed; its log ends with: RuntimeError: no memory"
+
+
 def test_a_first_start_that_fails_is_an_error_with_the_last_lines(run):
     machine = Machine({"one": 0.8})
-    machine.failing[()] = "the command ended with exit code 1 before 30 steps"
-    with pytest.raises(KinetoscopeError, match=r"could not be measured. The command ended .*\n.*\n.*\n.*no memory"):
+    machine.failing[()] = "it ended with exit code 1 before 30 training steps"
+    with pytest.raises(KinetoscopeError) as caught:
         run(machine)
+    first, where, *tail = str(caught.value).splitlines()
+    assert first == (
+        "The command could not be measured: it ended with exit code 1 before 30 training steps: "
+        "RuntimeError: no memory."
+    )
+    assert where.startswith("The last lines of its output, ")
+    assert where.endswith("/001/log:")
+    assert tail == ["first line", "last line"]
 
 
 def test_when_the_time_is_over_what_is_known_is_the_result(run):
@@ -174,7 +214,17 @@ def test_when_the_time_is_over_what_is_known_is_the_result(run):
     assert not experiment.is_complete
     assert experiment.notes == ["The time was over: pass a larger --max-minutes."]
     (row,) = experiment.rows
-    assert (row.verdict, row.reason) == ("unsure", "it needs 2 rounds, and had 1")
+    assert (row.verdict, row.reason) == ("unsure", "no interval: 2 rounds are needed, 1 was completed")
+
+
+def test_a_start_ends_when_the_time_is_over(run):
+    machine = Machine({"one": 0.8, "hanging": 1.0}, duration_s=10.0)
+    machine.failing["hanging",] = "it did not reach its last step within its time limit of 25 s"
+    machine.failure_s = 15.0
+    experiment, _ = run(machine, max_s=65)
+    assert machine.limits_s == [65, 55, 45, 35, 25]
+    assert verdicts(experiment) == {"one": "unsure", "hanging": "unsure"}
+    assert experiment.notes == ["The time was over: pass a larger --max-minutes."]
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 20, 24])
@@ -184,6 +234,19 @@ def test_after_an_interrupt_what_is_known_is_the_result(after, run):
     assert experiment.notes == ["Interrupted."]
     assert not experiment.is_complete
     assert len(machine.starts) == after + 1
+
+
+@pytest.mark.parametrize("limit", ["interrupt", "time"])
+def test_a_round_counts_once_both_unmodified_starts_are_measured(limit, run):
+    machine = Machine({"one": 0.8, "two": 0.8}, duration_s=10.0)  # 12 starts: all of three rounds but the last one
+    experiment, _ = run(
+        machine,
+        is_interrupted=lambda: limit == "interrupt" and len(machine.starts) > 12,
+        max_s=125 if limit == "time" else 600,
+    )
+    assert experiment.num_rounds == 3
+    assert not experiment.is_complete
+    assert verdicts(experiment) == {"one": "faster", "two": "faster"}
 
 
 def test_a_full_disk_ends_the_run_with_what_is_known(run):
@@ -196,3 +259,14 @@ def test_a_full_disk_ends_the_run_with_what_is_known(run):
     machine.num_starts_until_full = 0
     with pytest.raises(OSError, match="No space left"):
         run(machine)
+
+
+def test_unknown_peak_memory_is_not_counted_as_zero(run):
+    machine = Machine({"fused": 0.8})
+    result, _ = run(machine)
+    assert (result.rows[0].peak_bytes, result.rows[0].peak_before_bytes) == (None, None)
+
+    partly = Machine({"fused": 0.8})
+    partly.peaks_bytes = dict.fromkeys(range(2, len(machine.starts), 2), 2**30)
+    result, _ = run(partly)
+    assert (result.rows[0].peak_bytes, result.rows[0].peak_before_bytes) == (2**30, 2**30)

@@ -1,5 +1,6 @@
 """Choice of variants from numbers and ids of findings, names, and facts."""
 
+import msgspec
 import pytest
 
 from kinetoscope.analysis.findings.finding import build_finding
@@ -38,8 +39,8 @@ def labels(requests, facts=FACTS):
 def test_a_name_is_tried_with_all_values_that_apply():
     assert labels(parse_requests(["num_workers"], VARIANTS, None)) == [
         "num_workers=0",
-        "num_workers=1",
         "num_workers=4",
+        "num_workers=1",
     ]
 
 
@@ -93,14 +94,45 @@ def test_a_finding_that_is_named_is_tried_with_variants_on_request_too():
 
 def test_a_named_variant_of_no_use_is_kept_apart_and_others_are_left_out():
     named = parse_requests(["bucket_cap_mb"], VARIANTS, None)
-    candidates, unused = choose_candidates([*named, *suggest_requests([], VARIANTS)], FACTS)
+    candidates, _, unused = choose_candidates([*named, *suggest_requests([], VARIANTS)], FACTS)
     assert [request.variant.name for request in unused] == ["bucket_cap_mb"]
     assert len(candidates) <= MAX_ROWS
 
 
+def test_each_variant_gets_a_row_before_any_gets_a_second_value():
+    facts = msgspec.structs.replace(FACTS, num_cores=64, num_kept_gradients=1, num_distributions=1)
+    candidates, left_out, _ = choose_candidates(suggest_requests([], VARIANTS), facts)
+    names = [one.applied[0].name for one in candidates]
+    applying = ["foreach", "fused", "num_threads", "num_workers"]
+    assert names == [*applying, "prefetch_factor", "relaxed_gc", "set_to_none", "validate_args"]
+    assert {one.applied[0].name for one in left_out} == {"num_threads", "num_workers"}
+
+
+def test_a_named_variant_gets_a_row_before_those_of_findings():
+    requests = [*suggest_requests([], VARIANTS), *parse_requests(["compile", "num_workers"], VARIANTS, None)]
+    assert labels(requests)[:2] == ["compile=True", "num_workers=0"]
+
+
+@pytest.mark.parametrize(
+    ("fixes", "labels"),
+    [
+        (["fused", "foreach"], []),
+        (["foreach=True", "fused=False"], ["foreach=True + fused=False"]),
+        (
+            ["persistent_workers=True", "num_workers=0", "prefetch_factor=8"],
+            ["persistent_workers=True + prefetch_factor=8"],
+        ),
+        (["num_workers=4", "prefetch_factor=8"], ["num_workers=4 + prefetch_factor=8"]),
+    ],
+)
+def test_variants_that_torch_refuses_together_are_no_pair(fixes, labels):
+    candidates, *_ = choose_candidates(parse_requests(fixes, VARIANTS, None), FACTS)
+    assert [pair.label for pair in pair_candidates(candidates)] == labels
+
+
 def test_pairs_are_of_different_variants_with_their_best_values():
-    candidates, _ = choose_candidates(parse_requests(["num_workers", "fused", "relaxed_gc"], VARIANTS, None), FACTS)
-    best_first = [candidates[2], candidates[0], *candidates[3:]]
+    candidates, *_ = choose_candidates(parse_requests(["num_workers", "fused", "relaxed_gc"], VARIANTS, None), FACTS)
+    best_first = [candidates[3], candidates[0], *candidates[1:3]]
     assert [pair.label for pair in pair_candidates(best_first)] == [
         "num_workers=4 + fused=True",
         "num_workers=4 + relaxed_gc=True",

@@ -22,6 +22,8 @@ _MAX_WIDTH = 1000
 
 def render_experiment(experiment: Experiment, width: int) -> RenderableType:
     """Return a table with a row per variant, and below it the reasons and the code to write."""
+    if not experiment.rows and experiment.step_ns is None:
+        return Group(*(Text(sanitize_sentence(line)) for line in ("Nothing was measured.", *experiment.notes)))
     table = _build_table(experiment, len(_COLUMNS))
     is_narrow = Console(width=_MAX_WIDTH).measure(table).maximum > width
     if is_narrow:
@@ -29,8 +31,9 @@ def render_experiment(experiment: Experiment, width: int) -> RenderableType:
     reasons = _describe_reasons(experiment.rows, with_memory=is_narrow)
     parts: list[RenderableType] = [table, Text(_summarize(experiment))]
     parts += [Text(sanitize_sentence(line)) for line in (*reasons, *experiment.notes)]
-    if codes := list(_list_code(experiment.rows)):
-        parts += [Text(), Text("To make a gain permanent:"), *(Text(f"  {line}", overflow="fold") for line in codes)]
+    gains = _find_gains(experiment.rows)
+    parts += _render_code("To make the best gain permanent:", gains[:1])
+    parts += _render_code("Alternatives, measured alone:", gains[1:])
     return Group(*parts)
 
 
@@ -72,7 +75,7 @@ def _summarize(experiment: Experiment) -> str:
 def _describe_noise(experiment: Experiment) -> str:
     if experiment.noise is None:
         return ""
-    return f"; two starts of the unmodified program differ by about {100 * math.sqrt(2) * experiment.noise:.1f} %"
+    return f"; two unmodified starts of one round differ by about {100 * math.sqrt(2) * experiment.noise:.1f} %"
 
 
 def _describe_reasons(rows: Iterable[ExperimentRow], *, with_memory: bool) -> Iterable[str]:
@@ -82,18 +85,29 @@ def _describe_reasons(rows: Iterable[ExperimentRow], *, with_memory: bool) -> It
         yield f"{row.label}: {'; '.join(filter(None, parts))}."
 
 
-def _list_code(rows: Iterable[ExperimentRow]) -> Iterable[str]:
-    """Yield the code of each variant that gains, with its best value: rows come with the largest gain first."""
-    faster = [row for row in rows if row.verdict == "faster" and len(row.variants) == 1]
-    best = {row.variants[0].name: row for row in reversed(faster)}
-    yield from (row.code for row in faster if best[row.variants[0].name] is row)
+def _find_gains(rows: Iterable[ExperimentRow]) -> list[ExperimentRow]:
+    """Return the row with the largest gain, which comes first, and the best rows of single variants that are not in it.
+
+    A pair may be slower than its best variant alone, so codes of several rows are no recommendation together.
+    """
+    gains, names = list[ExperimentRow](), set[str]()
+    for row in rows:
+        if row.verdict == "faster" and (not gains or (len(row.variants) == 1 and row.variants[0].name not in names)):
+            gains.append(row)
+            names.update(one.name for one in row.variants)
+    return gains
 
 
-def render_variants(rows: Sequence[tuple[str, str, bool]]) -> RenderableType:
-    """Return the list of variants: name, code, and whether they are tried on request only."""
+def _render_code(title: str, rows: Sequence[ExperimentRow]) -> list[Text]:
+    lines = [line for row in rows for line in row.code.splitlines()]
+    return [Text(), Text(title), *(Text(f"  {line}", overflow="fold") for line in lines)] if lines else []
+
+
+def render_variants(rows: Sequence[tuple[str, str, str]]) -> RenderableType:
+    """Return the list of variants: name, code, and when they are tried."""
     table = Table(box=None, pad_edge=False)
     for name in ("variant", "code", "tried"):
         table.add_column(name, overflow="fold")
-    for name, code, on_request in rows:
-        table.add_row(Text(name), Text(code), Text("if named by --fix" if on_request else "if it applies"))
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table

@@ -30,24 +30,45 @@ def lines(*rows, width=140):
     return out.getvalue().splitlines()
 
 
-def test_each_variant_that_gains_has_its_best_value_as_code_to_write():
+def test_without_rows_and_times_there_is_no_table():
+    out = io.StringIO()
+    experiment = Experiment(num_steps=20, num_starts=1, notes=["Interrupted."], is_complete=False)
+    Console(file=out).print(render_experiment(experiment, 80))
+    assert out.getvalue() == "Nothing was measured.\nInterrupted.\n"
+
+
+def test_the_noise_is_that_of_the_starts_of_a_round():
+    assert "; two unmodified starts of one round differ by about 1.4 %." in " ".join(
+        lines(row("same", 0.0, foreach=True))
+    )
+
+
+def test_the_code_to_write_is_that_of_the_best_row_with_other_variants_as_alternatives():
     rows = [
         row("faster", -0.5, num_workers=4, fused=True),
         row("faster", -0.4, num_workers=4),
         row("faster", -0.3, num_workers=2),
         row("faster", -0.2, fused=True),
+        row("faster", -0.1, set_to_none=True),
         row("same", 0.0, relaxed_gc=True),
         row("slower", 0.2, num_threads=1),
     ]
     shown = lines(*rows)
-    code = shown[shown.index("To make a gain permanent:") + 1 :]
-    assert code == ["  num_workers=4", "  fused=True"]
+    code = shown[shown.index("To make the best gain permanent:") + 1 :]
+    assert code == ["  num_workers=4", "  fused=True", "", "Alternatives, measured alone:", "  set_to_none=True"]
     assert [line.split("  ")[0] for line in shown[2:5]] == ["num_workers=4 +", "fused=True", "num_workers=4"]
     assert " ".join(shown[2].split()).startswith("num_workers=4 + 5.00 -50.0 % -51.0 to -49.0 % faster")
 
 
+def test_the_code_of_a_pair_that_is_worse_than_one_of_its_variants_is_not_recommended():
+    rows = [row("faster", -0.43, num_threads=1), row("faster", -0.28, num_workers=0)]
+    shown = lines(*rows, row("faster", -0.22, num_threads=1, num_workers=0))
+    code = shown[shown.index("To make the best gain permanent:") + 1 :]
+    assert code == ["  num_threads=1", "", "Alternatives, measured alone:", "  num_workers=0"]
+
+
 def test_without_a_gain_there_is_no_code_to_write():
-    assert "To make a gain permanent:" not in lines(row("slower", 0.2, num_threads=1))
+    assert not any("permanent" in line for line in lines(row("slower", 0.2, num_threads=1)))
 
 
 def test_a_narrow_screen_truncates_no_name_and_no_number():
