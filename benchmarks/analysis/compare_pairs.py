@@ -1,11 +1,11 @@
-"""Verdicts of `kinetoscope diff` on pairs of runs with a known difference, beside processes that keep the CPUs busy.
+"""Verdicts of `kinetoscope diff` on pairs of runs with a known difference, while other processes keep the CPUs busy.
 
     python -m benchmarks.analysis.compare_pairs --same 100 --longer 20 --tutorial 20 --busy 2
 
 A pair is two recordings of a small training loop, one after the other: of the same program (A/A), of one in which each
 step computes 25 % more, and of the loop of the data-loading tutorial before and after its fix. Each run is a process of
-its own, forked from one that has imported torch. Only steps are recorded, which takes little time beside the loop. Runs
-that ``--keep`` has are not recorded again.
+its own, forked from one that has imported torch. Only steps are recorded, which takes little time compared with the
+loop. Runs that ``--keep`` has are not recorded again.
 """
 
 import argparse

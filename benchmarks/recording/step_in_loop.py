@@ -89,7 +89,7 @@ def _measure_whole_loop(rounds: int) -> Measure:
         with (
             plain() as variables,
             tempfile.TemporaryDirectory() as folder,
-            contextlib.redirect_stderr(io.StringIO()),  # at its end it says that nothing was recorded
+            contextlib.redirect_stderr(io.StringIO()),  # its end reports that nothing was recorded
             kinetoscope.profile(folder, schedule=never) as profiler,
         ):
             yield {**variables, "end": profiler.step}
@@ -186,7 +186,7 @@ def _autoinstrumented(step: Callable[[], None], call: Callable[[], object], fold
     try:
         yield
     finally:
-        with contextlib.redirect_stderr(io.StringIO()):  # it says that nothing was recorded
+        with contextlib.redirect_stderr(io.StringIO()):  # it reports that nothing was recorded
             active = active_profiler()
             assert active is not None
             active.close()

@@ -100,7 +100,7 @@ async (texts) => {
   return frames;
 }
 """
-# From the end of a drag until the table of what is in it is painted, in milliseconds, and what its head says.
+# From the end of a drag until the table of what is in it is painted, in milliseconds, and its title.
 _AFTER_DRAG = """
 () => {
   window.measured = new Promise((resolve) => {

@@ -67,9 +67,9 @@ def _measure_scans(num_windows: int) -> Measure:
     windows = cyclic_schedule(skip_first=0, wait=0, warmup=0, active=_WINDOW, repeat=0)
     with Profiler(windows, handler, sources=[GrowingMemory(), Float64Tensors()], spool_folder=False) as profiler:
         _train(profiler, _make_step(), _WINDOW * num_windows)
-    scans = [event for event in handler.events("kinetoscope") if event.name == "kinetoscope/look at memory"]
+    scans = [event for event in handler.events("kinetoscope") if event.name == "kinetoscope/scan live tensors"]
     took_us = [((look.end_ns or 0) - look.begin_ns) / 1e3 for look in scans]
-    return Measure("a look at memory, median", statistics.median(took_us), "us", f"of {len(scans)}")
+    return Measure("a scan of live tensors, median", statistics.median(took_us), "us", f"of {len(scans)}")
 
 
 def _format_name(source: Any) -> str:

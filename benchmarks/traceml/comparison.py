@@ -61,7 +61,7 @@ def run(quick: bool) -> SuiteResult:
 
 
 def _fault_rows(judged: Sequence[dict[str, Judgement]]) -> Rows:
-    rows = [["training with", "measured saving", "tool", "says", "line", "cost a step", "saving a step"]]
+    rows = [["training with", "measured saving", "tool", "reports", "line", "cost a step", "saving a step"]]
     for of_tools in judged:
         for tool, name in _NAMES.items():
             one = of_tools[tool]
@@ -74,7 +74,7 @@ def _fault_rows(judged: Sequence[dict[str, Judgement]]) -> Rows:
 
 def _format_check(value: float | None, unit: str, is_right: bool) -> str:
     if value is None:
-        return "not said"
+        return "not reported"
     return f"{value:.1f} {unit}" if is_right else f"{value:.1f} {unit}: not within 20 %"
 
 

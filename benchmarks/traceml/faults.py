@@ -11,7 +11,7 @@ _RIGHT_WITHIN = 0.2
 
 @dataclass(frozen=True)
 class Fault:
-    """A training with a fault. ``names`` are verdicts that name it; ``buckets`` those that only say where to look."""
+    """A training run with a fault. ``names`` are verdicts that name it, ``buckets`` those that only name its area."""
 
     what: str
     training: Training

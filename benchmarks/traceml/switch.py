@@ -3,7 +3,8 @@
 ``python switch.py TOOL OUT SCRIPT ARGUMENTS``
 
 The training asks the module `watching` for its loop. Here the loop gets the profiler that the command line names, used
-as the profiler's own documentation says. The moments at which the loop asked for each batch are written alike for all.
+as the profiler's documentation recommends. The times at which the loop requested each batch are written by the same
+code for all.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _SCRIPTS = [_HERE / "scripts", _HERE.parents[1] / "tests" / "support" / "validat
 
 
 class Unprofiled:
-    """The loop as it is, and what the other loops have beside it. It remembers the last model that was made."""
+    """The loop without a tool, and the base of the other loops. It stores the last model."""
 
     model: Any = None
 

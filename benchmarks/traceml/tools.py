@@ -35,7 +35,7 @@ _COSTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training and its arguments. ``num_recorded`` steps are recorded by ours."""
+    """A training run and its arguments. ``num_recorded`` steps are recorded by ours."""
 
     script: str
     arguments: Sequence[str] = ()
@@ -74,7 +74,7 @@ class FinishedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolReport:
-    """The first thing that a tool says of a run."""
+    """The first diagnosis of a tool for a run."""
 
     verdict: str
     sentence: str
@@ -110,14 +110,14 @@ def start(tool: str, training: Training, out: Path, *, on_free_ports: bool = Tru
 
 
 def finish(tool: str, out: Path, process: "subprocess.Popen[str]") -> FinishedRun:
-    """Wait until a training has ended."""
+    """Wait until a training run has ended."""
     printed, _ = process.communicate(timeout=_TIMEOUT_S)
     code = process.returncode
     return FinishedRun(tool, out, code if code >= 0 else 128 - code, printed)
 
 
 def run_training(tool: str, training: Training, out: Path) -> FinishedRun:
-    """Run a training to its end, which must be a good one."""
+    """Run a training script to its end; it must succeed."""
     ran = finish(tool, out, start(tool, training, out))
     if ran.exit_code:
         raise RuntimeError(f"{training.script} under {tool} ended with {ran.exit_code}:\n{ran.printed}")

@@ -72,7 +72,7 @@ def rows(folder: Path, *, quick: bool) -> list[list[str]]:
     at_once = [_run_two_at_once(tool, folder) for tool in tools]
     table_rows.append(["two runs at once, as if each were alone", *("; ".join(both) for both in at_once)])
     helpers = [str(_count_helpers(tool, folder)) for tool in tools]
-    table_rows.append(["processes beside the training, while nothing is recorded", *helpers])
+    table_rows.append(["processes in addition to training, while nothing is recorded", *helpers])
     quickly = [_run(tool, folder / f"{tool}-quick", "--steps", str(_NUM_QUICK_STEPS)) for tool in tools]
     table_rows.append([f"{_NUM_QUICK_STEPS:,} short steps: in its report", *(f"{ran.num_steps:,}" for ran in quickly)])
     return [*table_rows, *_measure_times(folder, 2 if quick else _NUM_ROUNDS)]
@@ -138,7 +138,7 @@ def _finish(tool: str, out: Path, began_ns: int, process: "Popen[str]") -> _Fini
 
 
 def _wait_for_end(process: "Popen[str]") -> None:
-    """Wait until the script says that it waits for a signal, or for long enough, if its tool keeps what it prints."""
+    """Wait until the script reports that it waits for a signal, or long enough if its tool captures the output."""
     assert process.stdout is not None
     deadline, printed = time.monotonic() + _MAX_WAIT_S, b""
     while b"end " not in printed and time.monotonic() < deadline and process.poll() is None:

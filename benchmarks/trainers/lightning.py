@@ -5,7 +5,7 @@ that of the next one: so what a profiler does in the loop counts, and what it do
 runs on the CPU, with one thread.
 
 SimpleProfiler times Lightning's actions. PyTorchProfiler is torch.profiler, by default in windows of three steps after
-every two; in one window it records operators only, as `kinetoscope.profile` does beside more.
+every two; in one window it records operators only, which is a part of what `kinetoscope.profile` records.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """Compare `kinetoscope try` with edits of planted programs: `python -m benchmarks.trials --help`.
 
 Each finished run is a line of ``benchmarks/results/trials.jsonl``, written at once. A second start continues: it skips
-the runs that are there. ``trials.md`` is made from the finished runs after each one; wrong verdicts stay in it.
+the runs that are there, but for edits of an earlier boot and runs whose time was over. ``trials.md`` is made from the
+finished runs after each one; wrong verdicts stay in it.
 """
 
 import argparse
@@ -20,11 +21,12 @@ from statistics import fmean, median
 
 from benchmarks.machine import describe_machine
 from benchmarks.trials.programs import BUSY_PROGRAMS, PROGRAMS, SAME_VARIANTS, EditedProgram
-from benchmarks.trials.records import Kind, TrialRecord, append_record, read_records, render_table
+from benchmarks.trials.records import Kind, TrialRecord, append_record, build_key, read_records, render_table
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.cli.signals import catch_signals
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.experiment import ExperimentRun, Options
+from kinetoscope.experiments.guard_job import guard_starts
 from kinetoscope.experiments.plan import Request, parse_requests
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.experiments.statistics import compute_typical_step_ns
@@ -32,10 +34,11 @@ from kinetoscope.formats.experiments import Experiment
 from kinetoscope.variants.registry import load_variants
 
 RESULTS = Path(__file__).parents[1] / "results"
+BOOT = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 _TIMEOUT_S = 300.0
 _NUM_BUSY, _NUM_EDITS = 2, 3
 _NUM_OTHERS_EACH_REPEAT = 2
-"""Runs without a change, and beside busy processes, per repeat of the planted programs: 20 with 10 repeats."""
+"""Runs without a change, and with busy processes, per repeat of the planted programs: 20 with 10 repeats."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class _Planned:
     number: int
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        return self.kind, self.program, self.number
+    def key(self) -> tuple[str, ...]:
+        return build_key(self.kind, self.program, self.number, BOOT)
 
 
 def main() -> int:
@@ -63,7 +66,7 @@ def main() -> int:
         "--max-seconds",
         type=float,
         default=45.0,
-        help="time limit of each run of try; twice that for six rows, and beside busy processes",
+        help="time limit of each run of try; twice that for six rows, two ranks, and with busy processes",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of trials.jsonl and trials.md")
     arguments = parser.parse_args()
@@ -94,7 +97,7 @@ def _run_all(
 ) -> int:
     """Do the runs that have no record yet; return 130 after an interrupt, 1 if a run failed."""
     end, code = time.monotonic() + max_s, 0
-    finished = {record.key for record in read_records(path)}
+    finished = {record.key for record in read_records(path) if record.is_complete}
     remaining = [one for one in planned if one.key not in finished]
     _print(f"{len(planned)} runs planned, {len(planned) - len(remaining)} finished before")
     durations = list[float]()
@@ -135,7 +138,8 @@ def _measure(one: _Planned, options: Options, is_interrupted: Callable[[], bool]
         command = _write_program(planted, Path(folder))
         if one.kind == "edit":
             rows, is_complete = [], True
-            edit = _measure_edit(command, options, Path(folder), is_interrupted)
+            with guard_starts(Path(folder)):
+                edit = _measure_edit(command, options, Path(folder), is_interrupted)
         else:
             requests, options = _choose_requests(one.kind, planted, options, Path(folder))
             experiment = _try(command, requests, options, Path(folder), is_interrupted)
@@ -147,6 +151,7 @@ def _measure(one: _Planned, options: Options, is_interrupted: Callable[[], bool]
         number=one.number,
         date=time.strftime("%Y-%m-%d"),
         machine=f"{os.cpu_count()} cores, {describe_machine()['cpu']}",
+        boot=BOOT,
         load=load,
         duration_s=time.monotonic() - started,
         change=edit if only is None else only.change,
@@ -159,7 +164,7 @@ def _measure(one: _Planned, options: Options, is_interrupted: Callable[[], bool]
 def _choose_requests(
     kind: Kind, planted: EditedProgram, options: Options, folder: Path
 ) -> tuple[list[Request], Options]:
-    if kind != "planted":  # more rows, or slower starts
+    if kind != "planted" or planted.num_ranks > 1:  # more rows, or slower starts
         options = replace(options, max_s=2 * options.max_s)
     if kind != "same":
         return parse_requests([planted.fix], load_variants(), None), options
@@ -181,7 +186,8 @@ def _try(
     run = ExperimentRun(
         command, requests, options, starts, is_interrupted=is_interrupted, report=lambda line: _print(f"    {line}")
     )
-    experiment = run.run()
+    with guard_starts(starts):
+        experiment = run.run()
     if run.was_interrupted:
         raise InterruptedTrialError
     return experiment

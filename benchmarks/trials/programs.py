@@ -118,7 +118,7 @@ PROGRAMS = {
 }
 
 BUSY_PROGRAMS = ("unfused optimizer", "GC pauses")
-"""Programs that compute on one core, and gain more than 30 %, for runs beside busy processes."""
+"""Programs that compute on one core, and gain more than 30 %, for runs with busy processes."""
 
 SAME_VARIANTS = """
 from kinetoscope.variants import variant
