@@ -63,7 +63,7 @@ class BackgroundProcess:
         return True
 
     def detach(self) -> None:
-        """Close the pipe to a running process, which then knows that no caller waits for it."""
+        """Close the pipe to a running process, to which this shows that no caller waits for it."""
         if self._stdin_fd is not None:
             os.close(self._stdin_fd)
             self._stdin_fd = None
@@ -123,8 +123,13 @@ def exit_when_detached() -> None:
 
 
 def _exit_when_detached() -> None:
-    os.read(sys.stdin.fileno(), 1)  # returns when the pipe's other end is closed
+    wait_until_detached()
     os._exit(1)
+
+
+def wait_until_detached() -> None:
+    """Wait until no caller waits for this background process."""
+    os.read(sys.stdin.fileno(), 1)  # returns when the pipe's other end is closed
 
 
 def is_detached() -> bool:

@@ -4,8 +4,9 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
+
+from kinetoscope.core.clock.proc import StatField, read_stat
 
 
 class Clock(Protocol):
@@ -116,8 +117,7 @@ def _started_ns() -> int:
     multiprocessing = sys.modules.get("multiprocessing.process")  # it is loaded if it made this process
     parent = multiprocessing.parent_process() if multiprocessing is not None else None
     try:
-        stat = Path(f"/proc/{parent.pid if parent else os.getpid()}/stat").read_text(encoding="utf-8", errors="replace")
-        ticks = int(stat.rpartition(")")[2].split()[19])
+        ticks = int(read_stat(parent.pid if parent else os.getpid())[StatField.START])
         age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):  # no Linux
         age_ns = 0

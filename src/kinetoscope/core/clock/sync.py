@@ -1,9 +1,9 @@
 """Measurement of this process's clock relative to rank 0's, through the run's store.
 
-Two processes exchange questions and answers point to point through keys of the store; no collective is started. An
-answer carries the two moments between which rank 0 held the question. Rank 0's clock is ahead by at most the first
-minus the time of the question, and by at least the second minus the time at which the answer arrived. Of many
-questions, the one with the narrowest gap counts; half its gap is the error bound.
+Two processes exchange requests and replies through keys of the store; no collective is started. A reply has the times
+of rank 0's clock when it received the request and when it replied. That clock is ahead by at most the first minus the
+time of the request, and by at least the second minus the time at which the reply arrived. Of many requests, the one
+with the narrowest gap counts; half its gap is the error bound.
 """
 
 import ctypes
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kinetoscope.core.clock.clock import Anchor, Clock, read_anchor
+from kinetoscope.core.clock.proc import read_boot_id
 from kinetoscope.core.clock.relation import (
     ClockRelation,
     Measurement,
@@ -37,7 +38,7 @@ NUM_ROUND_TRIPS = 40
 _IDLE_POLL_S, _BUSY_POLL_S = 0.1, 0.005
 _POLLS_PER_CHECK = 10
 _STEP_TIMEOUT = timedelta(seconds=2)
-# The errors of a store without an answer. torch's are RuntimeErrors.
+# The errors of a store that does not respond. torch's are RuntimeErrors.
 STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
 _CLOCK_MONOTONIC = 1
 _CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
@@ -73,7 +74,7 @@ class Store(Protocol):
 
 
 class ClockServer:
-    """Rank 0's side: publishes its clock's identity and answers the other ranks' questions in turn.
+    """Rank 0's side: publishes its clock's identity and replies to the other ranks in turn.
 
     ``reference`` is a moment on its clock and in unix time.
     """
@@ -99,9 +100,9 @@ class ClockServer:
                 stop.wait(_IDLE_POLL_S)
 
     def serve_remaining(self, timeout_s: float) -> None:
-        """Answer ranks whose measurement has started and not ended, for ``timeout_s`` seconds."""
+        """Serve ranks whose measurement has started and not ended, for ``timeout_s`` seconds."""
         until = time.monotonic() + timeout_s
-        while time.monotonic() < until and self._count("asking") > self._count("done"):
+        while time.monotonic() < until and self._count("measuring") > self._count("done"):
             if not self._serve_next():
                 self._skip_exited()
                 time.sleep(_BUSY_POLL_S)
@@ -118,33 +119,31 @@ class ClockServer:
         return self._count("sharing") >= self._world_size - 1
 
     def _skip_exited(self) -> None:
-        """Skip a rank that exited between taking a ticket and asking, so that later ranks do not wait for it."""
-        if self._count("tickets") > self._num_served + 1 and not self._store.check([self._question(0)]):
+        """Skip a rank that exited between its ticket and its first request, so that later ranks do not wait for it."""
+        if self._count("tickets") > self._num_served + 1 and not self._store.check([self._key("request", 0)]):
             self._num_served += 1
 
     def _count(self, name: str) -> int:
         return self._store.add(self._run + name, 0)
 
-    def _question(self, number: int) -> str:
-        return f"{self._run}{self._num_served + 1}/question{number}"
+    def _key(self, message: str, number: int) -> str:
+        return f"{self._run}{self._num_served + 1}/{message}{number}"
 
     def _serve_next(self) -> bool:
-        """Answer the next rank; return False if no rank has a question."""
-        if not self._store.check([self._question(0)]):
+        """Reply to the next rank; return False if no rank has sent a request."""
+        if not self._store.check([self._key("request", 0)]):
             return False
-        with suppress(*STORE_ERRORS):  # the rank with the question has exited
+        with suppress(*STORE_ERRORS):  # that rank has exited
             for number in range(NUM_ROUND_TRIPS + 1):
-                self._answer(number)
+                self._reply(number)
         self._num_served += 1
         return True
 
-    def _answer(self, number: int) -> None:
-        question = self._question(number)
-        answer = question.replace("question", "answer")
-        self._store.wait([question], _STEP_TIMEOUT)
+    def _reply(self, number: int) -> None:
+        self._store.wait([self._key("request", number)], _STEP_TIMEOUT)
         received = self._clock.monotonic_ns()
-        # The second moment is read as late as possible, just before the answer is sent.
-        self._store.set(answer, f"{received} {self._clock.monotonic_ns()}")
+        # The second moment is read as late as possible, just before the reply is sent.
+        self._store.set(self._key("reply", number), f"{received} {self._clock.monotonic_ns()}")
 
 
 class ClockClient:
@@ -179,7 +178,7 @@ class ClockClient:
             return
         self._is_measuring = self._store.add(f"{self._clock_prefix}claims", 1) == 1
         if self._is_measuring:
-            self._store.add(f"{self._run}asking", 1)
+            self._store.add(f"{self._run}measuring", 1)
         self._update(waiting)
 
     def update(self, timeout_s: float, stop: threading.Event) -> None:
@@ -213,8 +212,8 @@ class ClockClient:
     def _measure(self, waiting: "_Waiting") -> Measurement:
         exchange = f"{self._run}{self._store.add(f'{self._run}tickets', 1)}/"
         try:
-            self._store.set(f"{exchange}question0", "")
-            waiting.wait_for(f"{exchange}answer0")
+            self._store.set(f"{exchange}request0", "")
+            waiting.wait_for(f"{exchange}reply0")
             return min(
                 (self._measure_round_trip(exchange, number + 1) for number in range(NUM_ROUND_TRIPS)),
                 key=lambda measurement: measurement.bound_ns,
@@ -224,10 +223,10 @@ class ClockClient:
 
     def _measure_round_trip(self, exchange: str, number: int) -> Measurement:
         before_ns = self._clock.monotonic_ns()
-        self._store.set(f"{exchange}question{number}", "")
-        self._store.wait([f"{exchange}answer{number}"], _STEP_TIMEOUT)
+        self._store.set(f"{exchange}request{number}", "")
+        self._store.wait([f"{exchange}reply{number}"], _STEP_TIMEOUT)
         after_ns = self._clock.monotonic_ns()
-        received, sent = map(int, self._store.get(f"{exchange}answer{number}").split())
+        received, sent = map(int, self._store.get(f"{exchange}reply{number}").split())
         max_offset_ns, min_offset_ns = received - before_ns, sent - after_ns
         return Measurement(
             (before_ns + after_ns) // 2,
@@ -238,8 +237,8 @@ class ClockClient:
     def _delete_keys(self, exchange: str) -> None:
         with suppress(*STORE_ERRORS):
             for number in range(NUM_ROUND_TRIPS + 1):
-                self._store.delete_key(f"{exchange}question{number}")
-                self._store.delete_key(f"{exchange}answer{number}")
+                self._store.delete_key(f"{exchange}request{number}")
+                self._store.delete_key(f"{exchange}reply{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,7 @@ def clock_identity() -> str:
 
     If a library replaces the clock (libfaketime, for example), the id is unique to the process.
     """
-    parts = [_read("/proc/sys/kernel/random/boot_id") or socket.gethostname(), _time_namespace()]
+    parts = [read_boot_id() or socket.gethostname(), _time_namespace()]
     if _has_shim():
         parts.append(uuid.uuid4().hex)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -278,11 +277,16 @@ def _time_namespace() -> str:
 def _has_shim() -> bool:
     """Return whether a library replaces the kernel's clock.
 
-    It shows by libfaketime's name, or by a difference to the kernel's own answer.
+    It shows by libfaketime's name, or by a difference to the time of the kernel.
     """
     kernel_ns = _kernel_monotonic_ns()
     is_far_off = kernel_ns is not None and abs(time.monotonic_ns() - kernel_ns) > _SHIM_TOLERANCE_NS
-    return is_far_off or "libfaketime" in _read("/proc/self/maps")
+    if is_far_off:
+        return True
+    try:
+        return b"libfaketime" in Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return False
 
 
 def _kernel_monotonic_ns() -> int | None:
@@ -293,10 +297,3 @@ def _kernel_monotonic_ns() -> int | None:
     if ctypes.CDLL(None).syscall(number, _CLOCK_MONOTONIC, seconds_and_ns) != 0:
         return None
     return seconds_and_ns[0] * 10**9 + seconds_and_ns[1]
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from kinetoscope.core.clock.proc import read_boot_id
 from kinetoscope.core.paths.attempt_folders import attempt_folder
 from kinetoscope.errors import SettingsError
 
@@ -265,11 +266,12 @@ def pid_space() -> str:
     It is an id of the boot and the time namespace, a dot, and one of the pid namespace, which differs between
     containers.
     """
+    if not (boot := read_boot_id()):
+        return ""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
         namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return ""
     with suppress(OSError):  # before Linux 5.6 there are none
-        boot += b" %d" % os.stat("/proc/self/ns/time").st_ino
-    return f"{hashlib.sha256(boot).hexdigest()[:16]}.{namespace}"
+        boot += f" {os.stat('/proc/self/ns/time').st_ino}"
+    return f"{hashlib.sha256(boot.encode()).hexdigest()[:16]}.{namespace}"

@@ -28,6 +28,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
+from kinetoscope.core.clock.proc import read_boot_id
 from kinetoscope.errors import FolderNotWritableError
 
 try:
@@ -280,8 +281,4 @@ def _system_folder(folder: str) -> Path:
 @cache
 def _machine() -> str:
     """Return an id of the machine, the same in all its containers until it is rebooted."""
-    try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
-    except OSError:
-        name = socket.gethostname()
-    return hashlib.sha256(name.encode()).hexdigest()[:8]
+    return hashlib.sha256((read_boot_id() or socket.gethostname()).encode()).hexdigest()[:8]

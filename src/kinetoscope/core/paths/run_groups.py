@@ -48,7 +48,7 @@ def number_groups(groups: Iterable[RunGroup]) -> list[int]:
 
 
 def find_run_group(run_folder: str | os.PathLike[str]) -> RunGroup:
-    """Return the group of a run, as far as this user's cache knows its command."""
+    """Return the group of a run, without its command if this user's cache lacks it."""
     command = None
     with suppress(OSError):
         command = CacheEntry.of_command(Path(run_folder)).read().decode(errors="replace")
@@ -56,10 +56,10 @@ def find_run_group(run_folder: str | os.PathLike[str]) -> RunGroup:
     return RunGroup(_NUMBER.sub("#", name), command)
 
 
-def remember_command(run_folder: Path, command: Sequence[str]) -> None:
-    """Keep a salted hash of a command and its working directory in the user's cache, not in the folder of the run.
+def store_command_hash(run_folder: Path, command: Sequence[str]) -> None:
+    """Store a salted hash of a command and its working directory in the user's cache, not in the folder of the run.
 
-    Nothing is kept where there is no such cache.
+    Nothing is stored without such a cache.
     """
     with suppress(OSError):
         text = "\0".join([os.getcwd(), *command])

@@ -63,7 +63,7 @@ class CacheEntry:
         return content
 
     def write(self, content: bytes) -> None:
-        """Write the file, and makes room for it. Raises OSError if that is impossible."""
+        """Write the file, and make space for it. Raises OSError if that is impossible."""
         partial = f".{self._name}.{secrets.token_hex(4)}.partial"
         try:
             with self._folder.open(partial, "xb") as stream:

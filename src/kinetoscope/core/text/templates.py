@@ -1,4 +1,4 @@
-"""HTML from the templates beside our modules (``*.jinja``), in which jinja2 escapes every value."""
+"""HTML from the templates next to our modules (``*.jinja``), in which jinja2 escapes every value."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,7 @@
 """Formats of counts, sizes, times and names, and text that is safe to print."""
 
 import re
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 
 from kinetoscope.errors import KinetoscopeError
@@ -99,10 +100,17 @@ def format_error_line(error: object) -> str:
     return f"error: {sanitize_lines(error)}"
 
 
-def find_error_message(stderr: str) -> str:
-    """Return the message of the last ``error:`` line that a command printed; "" without one."""
-    errors = [line for line in stderr.splitlines() if line.startswith("error: ")]
-    return errors[-1].removeprefix("error: ") if errors else ""
+def describe_failure(status: int, stderr: str) -> str:
+    """Return why a process failed: its last ``error:`` line, the signal that ended it, or the last line it printed."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if errors:
+        return errors[-1]
+    if -status == signal.SIGKILL:
+        return "its process was killed (SIGKILL), as the system does when memory is exhausted"
+    if status < 0:
+        return f"its process was ended by signal {-status}"
+    return lines[-1] if lines else f"its process ended with exit code {status}"
 
 
 def format_ranks(ranks: Iterable[int | tuple[int, int]]) -> str:

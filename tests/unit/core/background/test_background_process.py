@@ -34,7 +34,8 @@ def test_command_output_is_kept_on_request():
     assert (process.output, ends) == ("found\n", [(3, "lost")])
 
 
-def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
+def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started(monkeypatch):
+    monkeypatch.setattr("kinetoscope.core.background.background_process._KILL_WAIT_S", LONG_S)
     ends = []
     process = BackgroundProcess(lambda *end: ends.append(end))
     process.kill_and_wait()

@@ -23,9 +23,9 @@ def test_jobs_run_in_order_on_one_other_thread():
 
 
 def test_no_thread_is_started_before_the_first_job():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     writer = WriterThread()
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before  # one of an earlier test may have ended
     assert writer.close(1)
 
 
@@ -139,7 +139,7 @@ print(os.waitpid(children[0], 0)[1])
 
 
 def test_a_child_that_a_job_forks_ends_with_sys_exit_though_another_thread_submits():
-    quiet = ("-W", "ignore::DeprecationWarning")  # from Python 3.12 on, a fork beside a thread warns
+    quiet = ("-W", "ignore::DeprecationWarning")  # from Python 3.12 on, a fork in a process with threads warns
     done = subprocess.run([sys.executable, *quiet, "-c", FORKS], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
@@ -162,14 +162,14 @@ def test_a_job_knows_whether_it_is_waited_for():
 
     def look() -> None:
         found.append(is_in_background())
-        go_on.wait(5)
+        go_on.wait(60)
         found.append(is_in_background())
 
     writer = WriterThread()
     writer.submit("beside", look)
     while not found:
         time.sleep(0.001)
-    waiting = threading.Thread(target=writer.close, args=(5,))
+    waiting = threading.Thread(target=writer.close, args=(60,))
     waiting.start()
     while not writer.is_awaited:
         time.sleep(0.001)

@@ -95,7 +95,7 @@ def test_without_rank_0_the_others_give_up_in_time(store):
         client(store).begin(60, stop)
 
 
-def test_a_rank_that_dies_before_asking_does_not_delay_later_ranks(store):
+def test_a_rank_that_dies_before_its_request_does_not_delay_later_ranks(store):
     with rank_0(store) as server:
         rank = client(store)
         store.wait(["run/offer"], timedelta(seconds=10))

@@ -7,6 +7,7 @@ import pytest
 
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import KinetoscopeError, UnsafePathError
+from support.open_files import open_files_below
 
 SECRET = b"somebody's own"
 
@@ -181,9 +182,8 @@ def test_refusal_is_a_kinetoscope_error_and_an_os_error():
 
 
 def test_no_descriptor_stays_open(run):
-    before = len(os.listdir("/proc/self/fd"))
     for name in [*NAMES, "link", "real/file", "real/link", "nothing/there", "dangling"]:
         for operation in ("open", "names", "path_of", "append"):
             with contextlib.suppress(OSError):
                 OPERATIONS[operation](run, name)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files_below(run.path.parent) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.core.paths.run_groups import RunGroup, find_run_group, number_groups, remember_command
+from kinetoscope.core.paths.run_groups import RunGroup, find_run_group, number_groups, store_command_hash
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +19,12 @@ def test_folders_that_differ_in_a_time_or_number_are_of_one_group(tmp_path):
 
 def test_commands_decide_where_they_are_known(tmp_path, monkeypatch):
     for name, command in (("slow", ["python", "a.py"]), ("fixed", ["python", "a.py"]), ("slow2", ["python", "b.py"])):
-        remember_command(tmp_path / name, command)
+        store_command_hash(tmp_path / name, command)
     assert find_run_group(tmp_path / "slow").has(find_run_group(tmp_path / "fixed"))
     assert not find_run_group(tmp_path / "slow").has(find_run_group(tmp_path / "slow2"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    remember_command(tmp_path / "fixed", ["python", "a.py"])
+    store_command_hash(tmp_path / "fixed", ["python", "a.py"])
     assert not find_run_group(tmp_path / "slow").has(find_run_group(tmp_path / "fixed")), (
         "another directory, another program"
     )
@@ -32,7 +32,7 @@ def test_commands_decide_where_they_are_known(tmp_path, monkeypatch):
 
 def test_nothing_of_a_command_is_kept_and_only_in_the_cache(tmp_path, cache):
     (tmp_path / "run").mkdir()
-    remember_command(tmp_path / "run", ["python", "train.py", "--token=hunter2"])
+    store_command_hash(tmp_path / "run", ["python", "train.py", "--token=hunter2"])
     assert not list((tmp_path / "run").iterdir())
     kept = [path for path in cache.rglob("*") if path.is_file()]
     assert len(kept) == 2
@@ -40,13 +40,13 @@ def test_nothing_of_a_command_is_kept_and_only_in_the_cache(tmp_path, cache):
     first = find_run_group(tmp_path / "run").command
     for path in kept:
         path.unlink()
-    remember_command(tmp_path / "run", ["python", "train.py", "--token=hunter2"])
+    store_command_hash(tmp_path / "run", ["python", "train.py", "--token=hunter2"])
     assert find_run_group(tmp_path / "run").command != first, "another salt"
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache):
     cache.write_text("a file where the folder should be")
-    remember_command(tmp_path / "run", ["python"])
+    store_command_hash(tmp_path / "run", ["python"])
     assert find_run_group(tmp_path / "run").command is None
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from kinetoscope.core.text.wording import (
+    describe_failure,
     find_gaps,
     format_duration,
     format_ranges,
@@ -132,3 +133,17 @@ def test_gaps_are_found_among_numbers_in_any_order_and_none_of_nothing():
     assert find_gaps([7, 3, 3, 0, 12], 10) == [(1, 2), (4, 6), (8, 9)]
     assert find_gaps([], 10**12) == [(0, 10**12 - 1)]
     assert find_gaps([0, 1], 2) == find_gaps([5], 0) == find_gaps([], -1) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "reason"),
+    [
+        (1, "error: first\nwarning: other\nerror: the disk is full\n", "the disk is full"),
+        (-9, "half a line", "its process was killed (SIGKILL), as the system does when memory is exhausted"),
+        (-15, "", "its process was ended by signal 15"),
+        (1, "Traceback (most recent call last):\n  ...\nValueError: no rank\n\n", "ValueError: no rank"),
+        (3, "", "its process ended with exit code 3"),
+    ],
+)
+def test_the_failure_of_a_process_is_described_by_what_is_known(status, stderr, reason):
+    assert describe_failure(status, stderr) == reason
