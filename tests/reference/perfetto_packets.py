@@ -1,6 +1,6 @@
 """A reference for the packets that C writes: events as dicts, encoded in Python.
 
-Every span is two packets, its begin and its end, on a track of its thread or stream. Names, categories and keys of args
+Every span is two packets, its start and its end, on a track of its thread or stream. Names, categories and keys of args
 are written once, and then referred to by number. Flows and asynchronous spans are written in Chrome's legacy form. A
 counter has a track for each of its series, in the group of its subject: the part of its name before the first slash.
 """
@@ -76,7 +76,7 @@ def subject_hash(name: str) -> int:
 
 
 class ReferencePerfettoWriter(PerfettoWriter):
-    """Writes events of all kinds. Spans of a track come in the order of begin over several calls of `write`."""
+    """Writes events of all kinds. Spans of a track come in the order of their starts over several calls of `write`."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)
@@ -93,7 +93,7 @@ class ReferencePerfettoWriter(PerfettoWriter):
         self.write_in_order(sorted(events, key=_when))
 
     def write_in_order(self, events: Iterable[Event]) -> None:
-        """Add events in the order of their begin. Only open spans are kept in memory."""
+        """Add events in the order of their starts. Only open spans are kept in memory."""
         waiting: list[_Moment] = []
         for event in events:
             if event.get("ph") == "M":
@@ -212,7 +212,7 @@ class ReferencePerfettoWriter(PerfettoWriter):
     # -- tracks --
 
     def _describe(self, event: Event) -> None:
-        """Stores what a metadata event says about its process or thread."""
+        """Store the description of a process or thread in a metadata event."""
         args, name = event.get("args"), event.get("name")
         if not isinstance(args, dict) or not isinstance(name, str):
             return
@@ -272,7 +272,7 @@ def _when(event: Event) -> int:
 
 
 def _with_flows(moments: list[_Moment]) -> list[_Moment]:
-    """Orders the packets of one moment of one track. A flow belongs to the span that begins at that moment, or else to
+    """Order the packets of one moment of one track. A flow belongs to the span that begins at that moment, or else to
     one that ends then: so it must come before that end."""
     flows = [moment for moment in moments if moment[2] == _FLOWS]
     begins = [moment for moment in moments if moment[2] == _BEGINS]

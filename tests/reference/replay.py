@@ -1,4 +1,4 @@
-"""A reference for `kinetoscope.analysis.replay.replay.replay_times`: each node after all that it waits for."""
+"""A reference for `kinetoscope.analysis.replay.replay.replay_times`: each node after all nodes that it waits for."""
 
 from graphlib import TopologicalSorter
 

@@ -41,15 +41,15 @@ def use_reference(monkeypatch) -> None:
 class ReferenceRewriter:
     """Reads one file, then writes its events; see `NativeRewriter`."""
 
-    def __init__(self, questions):
-        self.questions = questions
+    def __init__(self, options):
+        self.options = options
 
     def survey(self, path, position, on_bytes):
         state, trace = file_state(path), collect_chrome(path)
-        counts = make_viewable(trace) if self.questions.checks else {}
+        counts = make_viewable(trace) if self.options.checks else {}
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
         ends = [event["ts"] + event.get("dur", 0) for event in timed if event.get("ph") == "X"]
-        named = [event["ts"] for event in timed if event.get("name") == self.questions.align_on]
+        named = [event["ts"] for event in timed if event.get("name") == self.options.align_on]
         health = trace.health
         if not kinetoscope_header(trace.header).get("merged"):
             health.num_overlapping_steps = count_overlapping_steps(trace.events)
@@ -67,9 +67,9 @@ class ReferenceRewriter:
             batches=batches_by_pid(trace.events),
             repairs=trace.repairs,
             health=health,
-            counts=count_faults(trace, counts) if self.questions.checks else {},
+            counts=count_faults(trace, counts) if self.options.checks else {},
             notes=read_composer_metadata(trace.events),
-            counters=find_counters(trace.events) if self.questions.compares_counters else None,
+            counters=find_counters(trace.events) if self.options.compares_counters else None,
         )
 
     def rewrite(self, file, plan, writer, on_bytes):
@@ -115,7 +115,7 @@ def count_faults(trace: ChromeTrace, counts: dict[str, int]) -> dict[str, int]:
         depths[track] += {"B": 1, "E": -1}.get(str(event.get("ph")), 0)
         num_lone_ends += depths[track] < 0
         depths[track] = max(0, depths[track])
-    nesting = nest(trace.events, place=find_viewer_track)
+    nesting = nest(trace.events, find_track=find_viewer_track)
     counts |= {"lone_begins": depths.total(), "lone_ends": num_lone_ends}
     return counts | {"clipped": nesting.clipped, "moved": nesting.moved}
 
@@ -143,7 +143,7 @@ def keep_places(trace: ChromeTrace, file: InputFile, plan: Any, base_ns: int) ->
     """Return the events that viewers show, on their own tracks, changed where viewers would misread or drop them."""
     make_viewable(trace)
     hidden, changed_tids = hidden_flows(trace.events), misread(trace)
-    add_counts(plan, nest(trace.events, place=find_viewer_track))
+    add_counts(plan, nest(trace.events, find_track=find_viewer_track))
     shift(trace.events, file)
     kept = [event for number, event in enumerate(trace.events) if number not in hidden]
     kept = [event for event in kept if event.get("ts", 0) - base_ns <= MAX_DURATION_NS]
@@ -215,7 +215,7 @@ def is_kept(event: Event, window: tuple[int, int], are_begins_kept: list[bool]) 
 
 
 def flow_key(event: Event) -> tuple[int, str, str]:
-    """Return the key by which viewers tell flows apart."""
+    """Return the key by which viewers distinguish flows."""
     return flow_number(event.get("id")), repr(event.get("cat")), repr(event.get("name"))
 
 

@@ -51,7 +51,7 @@ class Anonymizer(TraceRedactor):
     """Replace the names of users in traces and in what else belongs to a run.
 
     Args:
-        step: The name of the spans that are steps, where a user has said so.
+        step: The name of the spans that are steps, if the user has passed one.
     """
 
     def __init__(self, step: str | None = None) -> None:
@@ -74,7 +74,7 @@ class Anonymizer(TraceRedactor):
         return redact_sentence(text)
 
     def text(self, key: str, text: str) -> str:
-        """Return a text of an argument, or of a field of the header, redacted."""
+        """Return a string of an argument, or of a field of the header, redacted."""
         return self._text(key, text)
 
     def line(self, text: str) -> str:
@@ -106,10 +106,10 @@ class Anonymizer(TraceRedactor):
     def category_of(self, event: Event) -> str:
         """Return the categories of an event, redacted."""
         categories, name = _categories(event), event.get("name")
-        is_own = any(map(_OPEN_CATEGORIES.__contains__, categories)) or (
+        is_known = any(map(_OPEN_CATEGORIES.__contains__, categories)) or (
             isinstance(name, str) and field_of_name(_phase(event), categories).is_known(name)
         )
-        return ",".join([self._one_category(one, is_own=is_own) for one in categories])
+        return ",".join([self._one_category(one, is_known=is_known) for one in categories])
 
     def name_of(self, event: Event) -> str:
         """Return the name of an event, redacted."""
@@ -145,7 +145,7 @@ class Anonymizer(TraceRedactor):
         return self.arguments(members)
 
     def arguments(self, members: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments of an event, or fields of a header, with the texts of users replaced."""
+        """Return arguments of an event, or fields of a header, with the strings of users replaced."""
         redacted = super().arguments(members)
         if isinstance(devices := members.get("deviceProperties"), list):
             for device, written in zip(devices, redacted["deviceProperties"], strict=True):
@@ -179,8 +179,8 @@ class Anonymizer(TraceRedactor):
     def _arguments(self, event: Event, members: dict[str, Any]) -> dict[str, Any]:
         return self.arguments_of(event)
 
-    def _one_category(self, category: str, *, is_own: bool) -> str:
-        is_kept = category in TORCH_CATEGORIES or category == "marker" or (is_own and category in RECORDED_CATEGORIES)
+    def _one_category(self, category: str, *, is_known: bool) -> str:
+        is_kept = category in TORCH_CATEGORIES or category == "marker" or (is_known and category in RECORDED_CATEGORIES)
         return category if is_kept else self.name(category, "category")
 
     def _framed(self, field: Field, text: str) -> str:

@@ -386,7 +386,7 @@ def encode_event(event: Event, base_ns: int) -> bytes:
         timed["ts"] = _microseconds(timed["ts"] - base_ns)
     if "dur" in timed:
         timed["dur"] = _microseconds(timed["dur"])
-    return _spare_perfetto(_encode(timed))
+    return _escape_for_perfetto(_encode(timed))
 
 
 def _encode(event: Event) -> bytes:
@@ -398,7 +398,7 @@ def _encode(event: Event) -> bytes:
     return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
 
 
-def _spare_perfetto(line: bytes) -> bytes:
+def _escape_for_perfetto(line: bytes) -> bytes:
     """Return the line without strings that Perfetto cannot read."""
     return _BACKSLASH_AT_END.sub(rb'\1\\u005c"', line) if b'\\\\"' in line else line
 
@@ -413,12 +413,12 @@ def encode_json(value: Any) -> bytes:
 
 def encode_text(text: str | int) -> bytes:
     """Encode a string or an integer as `ChromeWriter` writes it into an event."""
-    return _spare_perfetto(encode_json(text))
+    return _escape_for_perfetto(encode_json(text))
 
 
 def encode_line(event: Event) -> bytes:
     """Encode an event whose times are in microseconds already."""
-    return _spare_perfetto(encode_json(event))
+    return _escape_for_perfetto(encode_json(event))
 
 
 def _microseconds(duration_ns: int) -> msgspec.Raw:

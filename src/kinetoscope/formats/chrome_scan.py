@@ -88,10 +88,10 @@ MAX_DEPTH = 192
 """Values of an ordinary event are not nested more deeply."""
 
 MORE, LIST_END, MALFORMED = range(3)
-"""Why a scan stopped: the window ends, the list of events ends, or the next event is not ordinary."""
+"""Reasons for the end of a scan: the window ends, the list of events ends, or the next event is not ordinary."""
 
 _SENTENCES = {
-    "lenient": "{} events that are not strict JSON, or have values of odd types, were read all the same.",
+    "lenient": "{} events that are not strict JSON, or have values of unusual types, were read nevertheless.",
     "not_finite": "{} numbers that are NaN or infinite became null.",
     "no_event": "{} entries that have no phase were left out.",
     "lost": "{} events that are too large or nested too deep were left out.",

@@ -257,7 +257,7 @@ class ChromeStream:
         return skip_separators(self._buffer, self._begin, self._end)
 
     def _skip_space(self) -> bytes:
-        """Skip white space; returns the first byte after it, b"" at the end."""
+        """Skip white space, and return the first byte after it, b"" at the end."""
         while True:
             text = self._text()
             kept = text.lstrip(_SPACE)
@@ -268,7 +268,7 @@ class ChromeStream:
     # -- before the events --
 
     def _find_events(self) -> bool:
-        """Go to the first event and reads the header before it. Returns whether the trace is a bare list."""
+        """Read the header, go to the first event, and return whether the trace is a bare list."""
         first = self._skip_space()
         if first == b"\xef":
             self._begin += 3
@@ -318,7 +318,7 @@ class ChromeStream:
     # -- the events --
 
     def _read_events(self) -> bool:
-        """Pass on all events. Returns whether their list is closed."""
+        """Pass on all events, and return whether their list is closed."""
         while True:
             self._report_progress()
             place = self._next_index()

@@ -80,7 +80,7 @@ class UnpackedStream:
         return self._packed.num_bytes
 
     def readinto(self, into: memoryview) -> int:
-        """Fill ``into`` from its beginning, as far as there is content; returns the number of bytes."""
+        """Fill ``into`` from its beginning, as far as there is content; return the number of bytes."""
         if self._read is None:
             return self._read_plain(into)
         filled = 0

@@ -1,6 +1,6 @@
-"""Owners of the texts in each field of a trace: Kinetoscope, torch with its profiler, or the user.
+"""Owners of the strings in each field of a trace: Kinetoscope, torch with its profiler, or the user.
 
-Redaction has no other vocabulary: a text stays where its field is ours, or where its field is torch's and the text is
+Redaction has no other vocabulary: a string stays where its field is ours, or where its field is torch's and it is
 one of torch's names. docs/privacy.md lists the fields.
 """
 
@@ -15,7 +15,7 @@ from kinetoscope.formats.torch_names import is_kernel
 
 
 class Owner(StrEnum):
-    """The owner of the texts in a field."""
+    """The owner of the strings in a field."""
 
     OURS = "ours"
     TORCH = "torch's"
@@ -24,9 +24,9 @@ class Owner(StrEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """A field with texts.
+    """A field with strings.
 
-    A text that ``is_known`` stays. Another one becomes ``noun`` and a number; a frame or a kernel keeps its form, and
+    A string that ``is_known`` stays. Another one becomes ``noun`` and a number; a frame or a kernel keeps its form, and
     a sentence of ours keeps all but its values, and a dotted name the numbers in it.
     """
 
@@ -82,7 +82,9 @@ RECORDED_CATEGORIES: dict[str, Field] = {
     "gc": _kinetoscope_field(known_names.is_collection),
     "compile": _kinetoscope_field(lambda text: text == "compile/graph"),
     "loader": _kinetoscope_field(lambda text: text == "DataLoader"),
-    "memory_holder": _kinetoscope_field(lambda text: text == "memory holders were looked for"),
+    "memory_holder": _kinetoscope_field(
+        lambda text: text in ("memory holders were scanned", "memory holders were looked for")  # the older name
+    ),
     "float64": USERS,
     "processors": _kinetoscope_field(lambda text: text == "processors"),
     **dict.fromkeys(("stack_sample", "library"), _torch_field(known_names.is_frame, "function")),
@@ -132,7 +134,7 @@ _TEXT_KEYS: dict[str, Field] = {
     "traceName": _FILES,
     "trace_id": USERS,
 }
-"""The owners of the texts of arguments and of header fields that may have texts other than numbers."""
+"""The owners of the strings of arguments and of header fields that may have strings other than numbers."""
 
 _NUMBER_KEYS = frozenset(
     (
@@ -186,7 +188,7 @@ _KEPT = _kinetoscope_field(lambda text: True)
 STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "Attempt": {"run_id": Field(Owner.USER, "run"), "start": _KEPT, "host": Field(Owner.USER, "host")},
     "AttemptAgreed": {"attempt": Field(Owner.USER, "run"), "start": _KEPT},
-    "RanksBeside": {"starts": _KEPT, "start": _KEPT},
+    "ConcurrentRanks": {"starts": _KEPT, "start": _KEPT},
     "TraceFinished": {"path": _FILES, "start": _KEPT},
     "TraceExpired": {"path": _FILES, "start": _KEPT},
     "RankClosed": {"start": _KEPT},
@@ -220,12 +222,12 @@ def is_known_key(key: str) -> bool:
 
 
 def field_of_value(key: str) -> Field:
-    """Return the field that a text in an argument, or in a field of the header, is."""
+    """Return the field of a string in an argument, or in a field of the header."""
     return _TEXT_KEYS.get(key) or (_NUMBERS if is_known_key(key) else USERS)
 
 
 def field_of_name(phase: str, categories: Sequence[str]) -> Field:
-    """Return the field that the name of an event is: that of the last category which is known."""
+    """Return the field of the name of an event: that of the last category which is known."""
     known = RECORDED_CATEGORIES | TORCH_CATEGORIES
     fields = [known[category] for category in reversed(categories) if category in known]
     field = next((field for field in fields if field is not USERS), USERS if fields else OTHER_NAMES)
@@ -233,7 +235,7 @@ def field_of_name(phase: str, categories: Sequence[str]) -> Field:
 
 
 def describe_fields() -> list[tuple[str, str, str]]:
-    """Return the rows of the table in docs/privacy.md: where a text is, its owner, and what is written instead."""
+    """Return the rows of the table in docs/privacy.md: the location of a string, its owner, and its replacement."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     parts = (
         ("names of events in category", RECORDED_CATEGORIES | TORCH_CATEGORIES),

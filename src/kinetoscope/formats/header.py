@@ -87,9 +87,9 @@ class _KinetoscopeHeader(msgspec.Struct):
 
 class _OwnHeader(msgspec.Struct):
     kinetoscope: _KinetoscopeHeader
-    distributedInfo: _Distributed | None = None  # noqa: N815
-    baseTimeNanoseconds: Count | None = None  # noqa: N815
-    schemaVersion: Number | None = None  # noqa: N815
+    distributedInfo: _Distributed | None = None  # noqa: N815 - the key in the file
+    baseTimeNanoseconds: Count | None = None  # noqa: N815 - the key in the file
+    schemaVersion: Number | None = None  # noqa: N815 - the key in the file
 
 
 class _ForeignDistributed(msgspec.Struct):
@@ -100,10 +100,10 @@ class _ForeignDistributed(msgspec.Struct):
 
 
 class _ForeignHeader(msgspec.Struct):
-    distributedInfo: _ForeignDistributed | None = None  # noqa: N815
+    distributedInfo: _ForeignDistributed | None = None  # noqa: N815 - the key in the file
 
 
-# msgspec learns a struct when it first reads one. On two threads at once that crashes, so it happens here.
+# msgspec crashes if two threads read a type of struct for the first time, so that happens here.
 for _kind in (_OwnHeader, _ForeignHeader):
     msgspec.json.Decoder(_kind)
 
@@ -123,10 +123,10 @@ def validate_header(name: str, header: Mapping[str, Any]) -> None:
 
 
 def _validate_header(where: str, header: Mapping[str, Any]) -> None:
-    own = header.get("kinetoscope")
-    if isinstance(own, dict):
+    fields = header.get("kinetoscope")
+    if isinstance(fields, dict):
         validate_struct(where, header, _OwnHeader)
-        for number, file in enumerate(own.get("files") or ()):
+        for number, file in enumerate(fields.get("files") or ()):
             _validate_header(f"{where}, in that of its file {number}", file.get("header") or {})
     elif isinstance(header.get("distributedInfo"), dict):
         validate_struct(where, header, _ForeignHeader)

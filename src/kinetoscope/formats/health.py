@@ -1,4 +1,4 @@
-"""Faults of trace files that every reader looks for in the same way, and a sentence on each.
+"""Faults of trace files that every reader detects in the same way, and a sentence on each.
 
 `check` shows them, `check -o` and `merge` leave such events out, `load` does too and has the sentences in ``repairs``,
 from where they reach ``summary``, ``info`` and reports.

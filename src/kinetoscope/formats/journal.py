@@ -19,7 +19,7 @@ _MAX_BYTES = 64 << 20
 
 
 def append_line(folder: RunFolder, name: str, line: bytes) -> None:
-    """Return append an encoded entry in one write, so that a reader sees all of it or nothing.
+    """Append an encoded entry in one write, so that a reader sees all of it or nothing.
 
     If a process died in the middle of a line, that line is ended first. Raises OSError, on a full disk for instance.
     """

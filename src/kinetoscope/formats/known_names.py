@@ -7,11 +7,11 @@ from collections.abc import Callable
 from kinetoscope.formats.torch_names import is_backward_node, is_kernel, is_operator
 
 Vocabulary = Callable[[str], bool]
-"""A function that returns whether a text is a known name."""
+"""A function that returns whether a string is a known name."""
 
 _KINETOSCOPE_SPANS = (
     r"(?:event|kinetoscope)/(?:epoch|batch|dataloader|forward|backward|loss|optimizer|eval|stop|start|save|drain|merge)"
-    r"|kinetoscope/look at memory"
+    r"|kinetoscope/(?:scan live tensors|look at memory)"  # the older name is in older traces
 )
 _BACKWARD = r"(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|GraphRoot)"
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -52,7 +52,7 @@ _TORCHS_TYPES = re.compile(
     r"|nn\.parameter\.Parameter|cuda\.(?:Stream|Event)|distributed\.\w*Group\w*))|Tensor|Parameter|PyCapsule|type|module"
 )
 _BUILT_INS = frozenset(dir(builtins)).union(*map(dir, (str, bytes, list, dict, set, tuple, int, float, object, type)))
-_ANYBODYS_TYPES = frozenset(("PyCapsule", "type", "module"))  # anyone's functions in C have these
+_TYPES_OF_ANY_EXTENSION = frozenset(("PyCapsule", "type", "module"))  # also of functions in C that are not torch's
 _FUNCTIONS = re.compile(
     r"linear|bilinear|conv1d|conv2d|conv3d|conv_transpose2d|relu|relu_|gelu|silu|softmax|log_softmax|embedding"
     r"|layer_norm|batch_norm|group_norm|rms_norm|dropout|dropout_|matmul|mm|bmm|addmm|einsum|cat|stack|split"
@@ -142,7 +142,7 @@ def is_frame(text: str) -> bool:
 
 
 def is_name_of_torch(text: str) -> bool:
-    """Return whether any name is torch's: traces of other profilers do not show of what it is."""
+    """Return whether a name is torch's, whatever it names: traces of other profilers do not show that."""
     return is_call_of_torch(text) or is_kernel(text) or is_call(text) or is_frame(text)
 
 
@@ -154,7 +154,7 @@ def _is_built_in(text: str) -> bool:
     name, of_type = match.groups()
     if of_type is None:
         return bool(name in _BUILT_INS or _FUNCTIONS.fullmatch(name))
-    is_torchs = _TORCHS_TYPES.fullmatch(of_type) is not None and of_type not in _ANYBODYS_TYPES
+    is_torchs = _TORCHS_TYPES.fullmatch(of_type) is not None and of_type not in _TYPES_OF_ANY_EXTENSION
     return is_torchs or (is_known_type(of_type) and bool(name in _BUILT_INS or _FUNCTIONS.fullmatch(name)))
 
 

@@ -34,7 +34,7 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
         return self.attempt.start
 
 
-class RanksBeside(msgspec.Struct, frozen=True, tag="beside"):
+class ConcurrentRanks(msgspec.Struct, frozen=True, tag="beside"):
     """The starts of other ranks of the same launch and node that were alive when ``start`` began."""
 
     starts: list[Start]
@@ -80,15 +80,15 @@ class NothingRecorded(msgspec.Struct, frozen=True, tag="nothing"):
     start: Start = ""
 
 
-Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired | RankClosed | NothingRecorded
+Entry = RankStarted | ConcurrentRanks | AttemptAgreed | TraceFinished | TraceExpired | RankClosed | NothingRecorded
 
 
 @dataclass(slots=True)
 class RankManifest:
     """The entries of one start of a rank: its traces, those that expired, and whether it has closed.
 
-    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``empty_reason`` is the
-    reason for an empty recording, if that is known.
+    ``agreed`` is the attempt's id, empty if unknown; ``concurrent_starts`` are starts of other ranks that were alive
+    then. ``empty_reason`` is the reason for an empty recording, if that is known.
     """
 
     rank: int
@@ -96,7 +96,7 @@ class RankManifest:
     closed: bool = False
     agreed: str = ""
     empty_reason: str = ""
-    beside: set[str] = field(default_factory=set)
+    concurrent_starts: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     _traces: dict[str, TraceFinished] = field(default_factory=dict)
 
@@ -115,8 +115,8 @@ class RankManifest:
         match entry:
             case RankStarted():
                 self.started = entry
-            case RanksBeside():
-                self.beside.update(entry.starts)
+            case ConcurrentRanks():
+                self.concurrent_starts.update(entry.starts)
             case AttemptAgreed():
                 self.agreed = entry.attempt
             case TraceFinished():
@@ -157,18 +157,18 @@ def read_manifest(folder: Path) -> list[RankManifest]:
     return [starts[-1] for starts in read_starts(folder)]
 
 
-STARTED = "started.json"
-"""In the folder of a run, what `kinetoscope run` notes before the command begins."""
+START_FILE = "started.json"
+"""File in the folder of a run that `kinetoscope run` writes before it starts the command."""
 
 UNSEEN_FILE = ".unseen"
-"""In the folder of a run, what a process below `kinetoscope run` saw that was no training run, in a sentence."""
+"""File in the folder of a run with the reason, in a sentence, if `kinetoscope run` recorded nothing."""
 
 _MAX_UNSEEN_BYTES = 4096
 _NO_TRAINING = (
     "kinetoscope run started a command here, but no process below it has reached a step of a torch optimizer. Does it "
-    "train with torch? What only evaluates takes none: record it with kinetoscope.profile in its loop. A Python that "
-    "runs with -I or -E, or in a container without this environment, is not seen, nor one that cannot import "
-    "kinetoscope: then a line on stderr said so."
+    "train with torch? A program that only evaluates has no such steps: record it with kinetoscope.profile in its "
+    "loop. Python is not recorded if it runs with -I or -E, or in a container without this environment. If it cannot "
+    "import kinetoscope, a line on stderr reports that."
 )
 
 
@@ -181,14 +181,14 @@ def find_empty_reason(folder: Path) -> str:
         run = RunFolder(folder)
         folder_names = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
         found = _last_attempt([run.path / folder_name for folder_name in folder_names])
-        has_started = run.is_file(STARTED)
+        has_started = run.is_file(START_FILE)
     except (OSError, KinetoscopeError):
         return ""
     return find_reason(found) or (_read_unseen(run) if has_started and not found else "")
 
 
 def _read_unseen(run: RunFolder) -> str:
-    """Return why `kinetoscope run` recorded nothing, as the process said it, if one has."""
+    """Return why `kinetoscope run` recorded nothing, as a process below it reported if there was one."""
     try:
         text = run.read(UNSEEN_FILE, _MAX_UNSEEN_BYTES).decode()
     except (OSError, KinetoscopeError, UnicodeDecodeError):

@@ -51,44 +51,44 @@ def plain_track(pid: Any, tid: Any) -> Track:
 def nest(
     events: list[Event],
     is_fixed: Callable[[Event], bool] = lambda event: False,
-    place: Callable[[Any, Any], Track] = plain_track,
+    find_track: Callable[[Any, Any], Track] = plain_track,
 ) -> NestingCounts:
     """Make the ``X`` events of each (pid, tid) track nest properly, in place; no event is lost.
 
-    Times are integers of nanoseconds. An event that overlaps another is clipped if little must be cut off; otherwise it
+    Times are integers of nanoseconds. An event that overlaps another is clipped if little must be clipped; otherwise it
     moves to a track ``<thread name> (overlap k)``, whose metadata events are appended to ``events``. Its args record
     the change under ``kinetoscope``. Takes O(n log n) for each overlap track.
 
     Args:
         events: the events.
         is_fixed: whether an event must keep its times: where two of them overlap, the later one moves.
-        place: the track of a pid and tid.
+        find_track: returns the track of a pid and tid.
     """
-    tracks = OverlapTracks(events, place)
+    tracks = OverlapTracks(events, find_track)
     counts = NestingCounts()
-    for track, spans in _spans_by_track(events, place).items():
+    for track, spans in _spans_by_track(events, find_track).items():
         changes: dict[int, _Change] = {}
-        moved = _TrackNester(is_fixed, changes).place(spans)
+        moved = _TrackNester(is_fixed, changes).nest(spans)
         for k in itertools.count(1):
             if not moved:
                 break
             number = tracks.move(moved, track, k)
             for span in moved:
                 changes[id(span)].overlap = number
-            moved = _TrackNester(is_fixed, changes, k == _LAST_OVERLAP_TRACK).place(moved)
+            moved = _TrackNester(is_fixed, changes, k == _LAST_OVERLAP_TRACK).nest(moved)
         for change in changes.values():
-            change.say(str(track[1]))
+            change.add_note(str(track[1]))
             counts.clipped += bool(change.cut_begin_ns or change.cut_end_ns)
             counts.moved += bool(change.overlap)
     return counts
 
 
-def _spans_by_track(events: Iterable[Event], place: Callable[[Any, Any], Track]) -> dict[Track, list[Event]]:
+def _spans_by_track(events: Iterable[Event], find_track: Callable[[Any, Any], Track]) -> dict[Track, list[Event]]:
     tracks: dict[Track, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("ph") == "X" and "ts" in event:
             event.setdefault("dur", 0)
-            tracks[place(event.get("pid"), event.get("tid"))].append(event)
+            tracks[find_track(event.get("pid"), event.get("tid"))].append(event)
     return tracks
 
 
@@ -101,16 +101,16 @@ class _Change:
     cut_end_ns: int = 0
     overlap: int = 0
     """The number of the overlap track to which it moved; 0 if it did not move."""
-    beside: Any = None
-    """The name of the span on its own track that it overlaps."""
+    overlapped_name: Any = None
+    """The name of the span that it overlapped on its track."""
 
-    def say(self, thread: str) -> None:
+    def add_note(self, thread: str) -> None:
         """Add a note on the change to the span's args."""
         for cut_ns, where in ((self.cut_begin_ns, "begin"), (self.cut_end_ns, "end")):
             if cut_ns:
                 _add_note(self.span, f"clipped {_microseconds(cut_ns)} at its {where} to nest")
         if self.overlap:
-            other = self.beside if isinstance(self.beside, str) else "another span"
+            other = self.overlapped_name if isinstance(self.overlapped_name, str) else "another span"
             _add_note(self.span, f"moved from thread {thread} to overlap {self.overlap}: it overlaps {other}")
 
 
@@ -126,7 +126,7 @@ class _TrackNester:
         self._serial = itertools.count()
         self._cut: list[tuple[int, int, int, Event]] = []
 
-    def place(self, spans: list[Event]) -> list[Event]:
+    def nest(self, spans: list[Event]) -> list[Event]:
         """Make ``spans`` nest; return those that must move to another track."""
         outermost_first = sorted(spans, key=itemgetter("dur"), reverse=True)
         for span in sorted(outermost_first, key=itemgetter("ts")):
@@ -136,7 +136,7 @@ class _TrackNester:
         return self._moved
 
     def _place_clipped(self, before: tuple[float, int]) -> None:
-        """Place the spans whose begin was cut and that come before the given (begin, -duration)."""
+        """Place the spans whose start was cut and that come before the given (start, -duration)."""
         while self._cut and self._cut[0][:2] < before:
             self._place(heapq.heappop(self._cut)[-1])
 
@@ -160,8 +160,8 @@ class _TrackNester:
         if self._is_last and choices[0] not in allowed:
             allowed.append(choices[0])
         if allowed:
-            cut_ns, _, victim, cut = min(allowed, key=lambda choice: choice[:2])
-            return cut(victim, cut_ns)
+            cut_ns, _, shortened, cut = min(allowed, key=lambda choice: choice[:2])
+            return cut(shortened, cut_ns)
         return self._move(outer, span)
 
     def _limit_ns(self, event: Event) -> int:
@@ -188,13 +188,13 @@ class _TrackNester:
 
     def _move(self, outer: Event, span: Event) -> bool:
         """Move one of the two to another track: the later one, unless only that one is fixed."""
-        outer_goes = self._is_fixed(span) and not self._is_fixed(outer)
-        leaving, staying = (self._open.pop(), span) if outer_goes else (span, outer)
+        outer_moves = self._is_fixed(span) and not self._is_fixed(outer)
+        leaving, staying = (self._open.pop(), span) if outer_moves else (span, outer)
         change = self._change_of(leaving)
         if not change.overlap:
-            change.beside = staying.get("name")
+            change.overlapped_name = staying.get("name")
         self._moved.append(leaving)
-        return outer_goes
+        return outer_moves
 
 
 def _end(span: Event) -> int:
@@ -205,31 +205,31 @@ def _microseconds(duration_ns: int) -> str:
     return f"{duration_ns // 1000}.{duration_ns % 1000:03} us"
 
 
-def _add_note(event: Event, what: str) -> None:
-    """Add ``what`` to a copy of the event's args: events of one recorder may share their args."""
+def _add_note(event: Event, note: str) -> None:
+    """Add a note to a copy of the event's args: events of one recorder may share their args."""
     args = event.get("args")
     args = {} if args is None else args
     if not isinstance(args, dict) or not isinstance(before := args.get("kinetoscope", ""), str):
         return
-    event["args"] = args | {"kinetoscope": f"{before}; {what}" if "kinetoscope" in args else what}
+    event["args"] = args | {"kinetoscope": f"{before}; {note}" if "kinetoscope" in args else note}
 
 
 class OverlapTracks:
     """Allocator of overlap tracks, with tids that no other track has."""
 
-    def __init__(self, events: list[Event], place: Callable[[Any, Any], Track] = plain_track) -> None:
+    def __init__(self, events: list[Event], find_track: Callable[[Any, Any], Track] = plain_track) -> None:
         """``events`` has at least one event of each track of a file; the metadata of new tracks is added to it."""
         self._events = events
-        self._place = place
+        self._find_track = find_track
         self._names: dict[Track, str] = {}
         self._sort_indexes: dict[Track, int] = {}
         self._tids: set[int] = set()
         self._num_before: dict[Track, int] = {}
         for event in events:
-            self._note(event)
+            self._add_event(event)
 
-    def _note(self, event: Event) -> None:
-        pid, tid = self._place(event.get("pid"), event.get("tid"))
+    def _add_event(self, event: Event) -> None:
+        pid, tid = self._find_track(event.get("pid"), event.get("tid"))
         if isinstance(tid, int):
             self._tids.add(tid)
         if event.get("ph") != "M" or not isinstance(args := event.get("args"), dict):
@@ -238,7 +238,7 @@ class OverlapTracks:
             if (name := args.get("name")) is not None:
                 self._names[pid, tid] = str(name)
             if type(overlap := args.get("overlap", 1)) is int and "overlap_of" in args:
-                track = self._place(pid, args["overlap_of"])
+                track = self._find_track(pid, args["overlap_of"])
                 self._num_before[track] = max(overlap, self._num_before.get(track, 0))
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
             self._sort_indexes[pid, tid] = index

@@ -71,11 +71,11 @@ class PerfettoWriter:
         return self._num_sequences
 
     def write_packets(self, packets: bytes | bytearray | memoryview) -> None:
-        """Return add encoded packets of a sequence from `begin_sequence`."""
+        """Add encoded packets of a sequence from `begin_sequence`."""
         self._stream.write(packets)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Return add the names and the order of processes and threads, which are in metadata events."""
+        """Add the names and the order of processes and threads, which are in metadata events."""
         described: dict[tuple[int, int, int], dict[str, Any]] = {}
         for event in events:
             kind, _, field = event["name"].partition("_")

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from kinetoscope.errors import SettingsError
 
 NAME = "record.request"
-"""In the folder `pulse` of the run."""
+"""Name of the request's file, in the folder `pulse` of the run."""
 
 MAX_STEPS = 100
 REQUEST_BYTES = 512
 _MAGIC = b"KSRECORD"
 _HEAD = struct.Struct("<8sI")
 _FIELDS = struct.Struct("<8sIIqqI256s")
-"""The magic; the number of the request; num_steps; the first step; when it was asked for, in unix time; whether all
-ranks are meant; else which, as bits."""
+"""The magic; the number of the request; num_steps; the first step; the time of the request, in unix nanoseconds;
+whether it is for all ranks; else the ranks as bits."""
 
 _MAX_RANKS = 8 * 256
 _CHECKED_BYTES = REQUEST_BYTES - 8
@@ -110,7 +110,7 @@ def write_request(path: str, make: Callable[[RecordRequest | None], RecordReques
     """
     descriptor = os.open(path, os.O_RDWR | _FLAGS)
     try:
-        if not _is_own_file(os.fstat(descriptor)):
+        if not _is_valid_file(os.fstat(descriptor)):
             raise FileNotFoundError(f"{path} is not a file that only you may write to.")
         with suppress(OSError, ImportError):  # some network file systems have no locks
             import fcntl
@@ -130,14 +130,14 @@ def _read(path: bytes | str, count: int) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
-        return os.pread(descriptor, count, 0) if _is_own_file(os.fstat(descriptor)) else b""
+        return os.pread(descriptor, count, 0) if _is_valid_file(os.fstat(descriptor)) else b""
     except OSError:
         return b""
     finally:
         os.close(descriptor)
 
 
-def _is_own_file(found: os.stat_result) -> bool:
+def _is_valid_file(found: os.stat_result) -> bool:
     is_private = found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & _OTHERS_MAY_WRITE
     return stat.S_ISREG(found.st_mode) and is_private and found.st_size == REQUEST_BYTES
 

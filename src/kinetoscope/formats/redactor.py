@@ -9,14 +9,14 @@ from kinetoscope.core.text.once_log import OnceLog
 REDACTED = "redacted"
 """The replacement of a string that made the user's function raise."""
 
-_MAX_CACHED = 1 << 18  # texts; a trace has a few thousand different ones
+_MAX_CACHED = 1 << 18  # strings; a trace has a few thousand different ones
 
 
 class Redactor:
-    """A cache around the user's function: it is called once for each text, until `clear`.
+    """A cache around the user's function: it is called once for each string, until `clear`.
 
-    If the function raises, or returns something that is not a text, the text becomes ``redacted``, the log reports it
-    once, without the text, and ``on_error``, if given, is called with each error. Any thread may call it.
+    If the function raises, or does not return a string, the replacement is ``redacted``. The log reports that once,
+    without the string, and ``on_error``, if given, is called with each error. Any thread may call it.
     """
 
     def __init__(self, function: Callable[[str], str], on_error: Callable[[Exception], object] | None = None) -> None:
@@ -26,12 +26,12 @@ class Redactor:
         self._once = OnceLog()
 
     def __call__(self, text: str) -> str:
-        """Return the replacement of a text."""
+        """Return the replacement of a string."""
         known = self._known.get(text)
         return self._replace(text) if known is None else known
 
     def clear(self) -> None:
-        """Drop all cached replacements, so that their texts take no memory after their window."""
+        """Drop all cached replacements, so that their strings take no memory after their window."""
         self._known = {}
 
     def _replace(self, text: str) -> str:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,16 +14,17 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """The results of an analysis of a run; unknown values are None.
 
     ``content_hash`` identifies its files. ``finding`` is the title of the top finding that is not of low confidence, ""
-    where there is none. ``peak_bytes`` is the most that was allocated on a device of a rank, or on a host
-    (``peak_is_of_cpu``) where no device was seen. ``why_unknown`` is the reason why the results are unknown, or why no
-    fault was looked for.
+    where there is none, and ``saving`` its estimated saving as text. ``peak_bytes`` is the most that was allocated on a
+    device of a rank, or on a machine (``peak_is_of_cpu``) where no device was recorded. ``why_unknown`` is the reason
+    why the results are unknown, or why no fault was searched for. ``overview`` is the JSON of
+    `pages.run_list.RunOverview`.
     """
 
     content_hash: str
     num_steps: int | None = None
     step_ns: float | None = None
     finding: str | None = None
-    saving_ns: int | None = None
+    saving: str = ""
     mfu: float | None = None
     peak_bytes: int | None = None
     peak_is_of_cpu: bool = False
@@ -30,6 +32,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[str] = []
     devices: list[str] = []
     why_unknown: str = ""
+    overview: dict[str, Any] | None = None
 
 
 def read_row(run_folder: Path, content_hash: str) -> RunRow | None:

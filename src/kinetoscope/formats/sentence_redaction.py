@@ -10,9 +10,9 @@ from typing import NamedTuple
 import kinetoscope
 
 _PACKAGES = ("analysis", "core", "formats", "frames", "handlers", "merge", "pulse", "recording", "report", "spool")
-LEFT_OUT = "A note is left out here: it has words that are not Kinetoscope's."
+LEFT_OUT = "A note is left out here: it contains words that are not Kinetoscope's."
 """The placeholder for a sentence with other words than Kinetoscope's."""
-_MIN_WORDS = 3  # written in a template; with fewer, another text could match it by chance
+_MIN_WORDS = 3  # written in a template; with fewer, an unrelated string could match it
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _UNKNOWN = "\N{HORIZONTAL ELLIPSIS}"
 _ABOUT = re.compile(r"file \d+: ")

@@ -24,7 +24,7 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
     took ``phase_ns``, and usually ``phase_usual_ns``. Of ``num_samples`` of the training thread's stack, taken once the
     step was late, ``num_on_line`` were at ``line`` (``file:line``), which is None if there are too few. ``starved_ns``
     is how much longer than usual the training thread waited for a CPU, None where the system does not
-    say. ``every``: such a step comes regularly, each time after so many. ``path`` is its trace, in the same folder.
+    report it. ``every`` is the period in steps of regular ones, else None. ``path`` is its trace, in the same folder.
     """
 
     start: Start
@@ -52,7 +52,7 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_machines(self) -> bool:
-        """True if half of that or more is because other processes used the CPUs."""
+        """True if run-queue delay is half of the excess or more: other processes used the CPUs."""
         return self.starved_ns is not None and 2 * self.starved_ns >= self.excess_ns
 
 

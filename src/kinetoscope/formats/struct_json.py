@@ -1,6 +1,6 @@
 """JSON of the structs in Kinetoscope's small files.
 
-Texts in them may be paths that are not UTF-8: Python holds these as strings with lone surrogates.
+Strings in them may be paths that are not UTF-8, which Python represents with lone surrogates.
 """
 
 import json

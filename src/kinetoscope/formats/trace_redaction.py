@@ -1,4 +1,4 @@
-"""Redaction of a trace: each name and each text in its events and its header is replaced.
+"""Redaction of a trace: each name and each string in its events and its header is replaced.
 
 Kept are the parts that only define how to read the trace: phases, times, numbers, and the categories and argument names
 of torch and Kinetoscope.
@@ -31,9 +31,9 @@ _DECODER = msgspec.json.Decoder(list[dict[str, Any]], float_hook=lambda digits: 
 
 
 class TraceRedactor:
-    """Redact the events and the header of one trace; ``replace`` is called with each text.
+    """Redact the events and the header of one trace; ``replace`` is called with each string.
 
-    Texts that tell tracks or flows apart stay different, even if ``replace`` returns the same for them.
+    Strings that distinguish tracks or flows stay distinct, even if ``replace`` returns the same for them.
     """
 
     def __init__(self, replace: Replace) -> None:
@@ -42,14 +42,14 @@ class TraceRedactor:
         self._used: dict[str, Any] = {}
 
     def header(self, header: dict[str, Any]) -> dict[str, Any]:
-        """Return the header with all texts redacted."""
+        """Return the header with all strings redacted."""
         redacted = self.arguments(header)
         if "displayTimeUnit" in header:
             redacted["displayTimeUnit"] = "ns" if header["displayTimeUnit"] == "ns" else "ms"
         return redacted
 
     def event(self, event: Event) -> Event:
-        """Return the event with all texts redacted."""
+        """Return the event with all strings redacted."""
         redacted: Event = {}
         for key, value in event.items():
             name = key if key in _FIELDS else unused_name(self._replace(key), redacted)
@@ -62,7 +62,7 @@ class TraceRedactor:
         return b",\n".join([encode_line(self.event(event)) for event in events])
 
     def arguments(self, members: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of an event, or the fields of a header, with all texts redacted."""
+        """Return the arguments of an event, or the fields of a header, with all strings redacted."""
         redacted: dict[str, Any] = {}
         for key, value in members.items():
             name = unused_name(self._key(key), redacted)
@@ -117,7 +117,7 @@ class TraceRedactor:
         return key if key in KNOWN_KEYS else self._replace(key)
 
     def _text(self, key: str, text: str) -> str:
-        """Return what replaces a text in a field ``key``."""
+        """Return the replacement of a string in a field ``key``."""
         return self._replace(text)
 
 
@@ -129,7 +129,7 @@ def redact_categories(categories: str, replace: Replace) -> str:
 
 
 def write_redacted(trace: ChromeTrace, stream: BinaryIO, redactor: TraceRedactor) -> None:
-    """Write a trace that was read, with all texts redacted."""
+    """Write a trace that was read, with all strings redacted."""
     with ChromeWriter(stream, base_ns=trace.base_ns, header=redactor.header(trace.header)) as writer:
         writer.write(map(redactor.event, trace.events))
 

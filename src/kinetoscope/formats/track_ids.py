@@ -107,7 +107,7 @@ class RankTracks:
         if is_track_metadata(event):
             return False
         name = str(event.get("name")) if event.get("ph") == "X" else ""
-        event["tid"] = self.place(
+        event["tid"] = self.assign_track(
             event.get("pid"), event.get("tid"), described, role_of(name), is_kinetoscope=is_kinetoscope
         )
         event["pid"] = self.rank
@@ -115,7 +115,9 @@ class RankTracks:
             event["s"] = "t"
         return True
 
-    def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_kinetoscope: bool) -> int:
+    def assign_track(
+        self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_kinetoscope: bool
+    ) -> int:
         """Return the tid of a file's track ``(pid, tid)`` in this rank.
 
         ``role`` is the thread's role by its spans.

@@ -181,7 +181,7 @@ def test_many_malformed_events_among_others_keep_their_order(read):
     reading = read([SPAN | {"name": unusual.get(number, name)} for number, name in enumerate(names)])
     assert [row["name"] for row in reading.rows] == names
     assert reading.repairs == [
-        f"{len(unusual)} events that are not strict JSON, or have values of odd types, were read all the same."
+        f"{len(unusual)} events that are not strict JSON, or have values of unusual types, were read nevertheless."
     ]
 
 
@@ -206,7 +206,7 @@ def test_only_the_broken_events_are_lost(read):
         ("half of a character", "\\ud83devent {}", "50 events that are not strict JSON"),
         ("NaN in a field", "event {}", "50 numbers that are NaN or infinite became null."),
         ("infinity in the args", "event {}", "50 numbers that are NaN or infinite became null."),
-        ("a time that is a string", "event {}", "50 events that are not strict JSON, or have values of odd types"),
+        ("a time that is a string", "event {}", "50 events that are not strict JSON, or have values of unusual types"),
         ("comma behind the last field", "event {}", "Commas within 50 events were missing or too many."),
         ("commas missing between fields", "event {}", "Commas within 50 events were missing or too many."),
         ("two commas", "event {}", "Commas within 50 events were missing or too many."),

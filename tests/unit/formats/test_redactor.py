@@ -7,14 +7,14 @@ import pytest
 from kinetoscope.formats.redactor import Redactor
 
 
-def test_each_text_is_asked_once_until_the_window_is_over():
-    asked = []
-    redactor = Redactor(lambda text: asked.append(text) or text.upper())
+def test_each_string_is_replaced_once_until_the_window_is_over():
+    strings = []
+    redactor = Redactor(lambda text: strings.append(text) or text.upper())
     assert [redactor("a"), redactor("a"), redactor("b")] == ["A", "A", "B"]
-    assert asked == ["a", "b"]
+    assert strings == ["a", "b"]
     redactor.clear()
     assert redactor("a") == "A"
-    assert asked == ["a", "b", "a"]
+    assert strings == ["a", "b", "a"]
 
 
 def test_string_that_fails_redaction_is_written_as_redacted_and_logged_once(caplog):
@@ -37,5 +37,5 @@ def test_undecodable_bytes_are_never_written(answer, caplog):
     assert "redact failed with TypeError. Each string" in caplog.text
 
 
-def test_an_empty_text_is_not_asked():
+def test_an_empty_string_is_not_replaced():
     assert Redactor(lambda text: 1 / 0)("") == ""

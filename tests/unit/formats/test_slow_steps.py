@@ -1,4 +1,4 @@
-"""The lists of slow steps are read as far as they are whole, whatever is beside them."""
+"""Lists of slow steps are read up to the first incomplete line, with any other files in their folder."""
 
 import os
 
