@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -14,16 +13,13 @@ from kinetoscope.pulse.layout import (
     ABOUT_AT,
     BEGIN,
     COARSE_AT,
-    COARSE_SLOTS,
     GAUGES,
     GAUGES_AT,
     HEADER_BYTES,
     LOCATION_AT,
     LOCATION_BYTES,
     MAGIC,
-    NOW,
-    NOW_AT,
-    NUM_FINE,
+    MAX_NS,
     REQUEST,
     REQUEST_AT,
     SAVING,
@@ -31,48 +27,12 @@ from kinetoscope.pulse.layout import (
     WATCHED,
     WATCHED_AT,
     Phase,
+    PulseNow,
     RequestState,
     Stage,
     StallState,
 )
 from kinetoscope.pulse.pulse_recorder import LENGTH, PulseProcess
-
-MAX_NS = 1 << 62
-"""No time in a pulse is as late as this, or as long."""
-
-_MAX_STEPS = 1 << 48
-
-
-class PulseNow(NamedTuple):
-    """The fields of `layout.NOW`."""
-
-    sequence: int
-    num_steps: int
-    first_fine: int
-    num_fine: int
-    num_coarse: int
-    steps_per_coarse: int
-    heartbeat: int
-    phase_since: int
-    phase: int
-    known: int
-    step_began: int
-
-    @classmethod
-    def of(cls, content: bytes) -> "PulseNow":
-        """Read the fields of a header."""
-        return cls(*NOW.unpack_from(content, NOW_AT))
-
-    @property
-    def is_possible(self) -> bool:
-        """Return whether a writer can have written this; damaged and torn pages are impossible."""
-        return (
-            0 <= self.num_steps <= _MAX_STEPS
-            and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
-            and 0 <= self.num_coarse < COARSE_SLOTS
-            and self.phase < len(Phase)
-            and all(0 <= moment < MAX_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
-        )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ more space.
 
 import struct
 from enum import IntEnum
+from mmap import mmap
+from typing import NamedTuple
 
 
 class Phase(IntEnum):
@@ -61,7 +63,7 @@ class WakeReason(IntEnum):
 
 POLL_S, FROZEN_S = 0.25, 1.0
 """The interval of checks for stalls. Where two checks are further apart than `FROZEN_S`, the process was suspended or
-waited for a CPU, which says nothing of training. `src/native/pulse/watch.c` has the same."""
+waited for a CPU, which is not a stall of training. `src/native/pulse/watch.c` has the same."""
 
 
 class RequestState(IntEnum):
@@ -89,6 +91,11 @@ NUM_FINE, FINE_SLOTS = 64, 128
 COARSE_SLOTS, SLOTS_AHEAD = 7340, 256
 """The maximal number of coarse blocks, and the number with space on disk before they are needed."""
 
+MAX_NS = 1 << 62
+"""No time in a pulse is as late as this, or as long."""
+
+_MAX_STEPS = 1 << 48
+
 
 BEGIN = struct.Struct("<8sII")
 """The magic, the version, the bytes before the steps."""
@@ -99,18 +106,52 @@ count blocks, the last two only complete ones; steps_per_coarse; the heartbeat; 
 phases that are known, as bits; the start of the step."""
 
 NOW_AT = BEGIN.size
+
+
+class PulseNow(NamedTuple):
+    """The fields of `NOW`."""
+
+    sequence: int
+    num_steps: int
+    first_fine: int
+    num_fine: int
+    num_coarse: int
+    steps_per_coarse: int
+    heartbeat: int
+    phase_since: int
+    phase: int
+    known: int
+    step_began: int
+
+    @classmethod
+    def of(cls, content: bytes | mmap) -> "PulseNow":
+        """Read the fields of a header."""
+        return cls._make(NOW.unpack_from(content, NOW_AT))
+
+    @property
+    def is_possible(self) -> bool:
+        """Return whether a writer can have written this; damaged and torn pages are impossible."""
+        return (
+            0 <= self.num_steps <= _MAX_STEPS
+            and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
+            and 0 <= self.num_coarse < COARSE_SLOTS
+            and self.phase < len(Phase)
+            and all(0 <= moment < MAX_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
+        )
+
+
 GAUGES = struct.Struct("<qqqdddqqq")
 """At `GAUGES_AT`, looked at once a second: when; bytes of memory, resident and on the device, -1 if unknown; the loss,
 samples and tokens a second, NaN if unknown; the same moment by the monotonic clock and in unix time; the `Stage`."""
 
 GAUGES_AT = 128
 WATCHED = struct.Struct("<IIqqQ")
-"""At `WATCHED_AT`, of a phase that lasts too long, as long as the phase began then: `Stuck`; the phase; its begin; when
-that was found; Python's number of the training thread."""
+"""At `WATCHED_AT`, of a phase that lasts too long, as long as the phase began then: `StallState`; the phase; its start;
+when that was found; Python's number of the training thread."""
 
 WATCHED_AT = 200
 REQUEST = struct.Struct("<IIq")
-"""At `REQUEST_AT`, of the last request to record: its number, `Asked`, and its first step."""
+"""At `REQUEST_AT`, of the last request to record: its number, `RequestState`, and its first step."""
 
 REQUEST_AT = WATCHED_AT + WATCHED.size
 LOCATION_AT, LOCATION_BYTES = 256, 256

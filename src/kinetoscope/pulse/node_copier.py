@@ -81,7 +81,7 @@ class NodeCopier:
 
     def _acquire_lock(self) -> bool:
         """Return whether this rank copies: the kernel gives the lock to one process, and frees it with it."""
-        import fcntl  # this room is read on systems without it
+        import fcntl  # systems without it read this package, too
 
         if self._lock is None:
             lock = os.open(self._local / _LOCK, _FLAGS, 0o600)

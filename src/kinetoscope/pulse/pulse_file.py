@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.pulse.header import PulseHeader, PulseNow, decode_header, require_pulse, require_whole
-from kinetoscope.pulse.layout import FILE_BYTES, MAGIC, NOW, NOW_AT
+from kinetoscope.pulse.header import PulseHeader, decode_header, require_pulse, require_whole
+from kinetoscope.pulse.layout import FILE_BYTES, MAGIC, NOW, NOW_AT, PulseNow
 from kinetoscope.pulse.node_copier import COPY_SUFFIX, find_copied_pulses
 
 _PAUSES_S = (0.0, 0.002, 0.002, 0.002, 0.002)

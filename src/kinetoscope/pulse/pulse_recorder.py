@@ -35,8 +35,6 @@ from kinetoscope.pulse.layout import (
     HEADER_BYTES,
     LOCATION_AT,
     LOCATION_BYTES,
-    NOW,
-    NOW_AT,
     NUM_EXACT,
     REQUEST,
     REQUEST_AT,
@@ -46,6 +44,7 @@ from kinetoscope.pulse.layout import (
     SUFFIX,
     WATCHED,
     WATCHED_AT,
+    PulseNow,
     RequestState,
     Stage,
     StallState,
@@ -233,7 +232,7 @@ class PulseRecorder:
             content = self._file[: STEPS_AT + NUM_EXACT * STEP.size]
         except (AttributeError, ValueError):  # it is not open yet, or not any more
             return []
-        num_steps = NOW.unpack_from(content, NOW_AT)[1]
+        num_steps = PulseNow.of(content).num_steps
         found: list[StepTimes] = []
         for place in range(num_steps - 1, max(0, num_steps - NUM_EXACT) - 1, -1):
             step, _, duration, *by_phase, _, known = STEP.unpack_from(content, STEPS_AT + place % NUM_EXACT * STEP.size)
@@ -259,12 +258,12 @@ class PulseRecorder:
 
     def num_steps(self) -> int:
         """The number of steps."""
-        return NOW.unpack_from(self._file, NOW_AT)[1]
+        return PulseNow.of(self._file).num_steps
 
     def current_phase(self) -> tuple[int, int]:
         """Return the current phase, and its start on the monotonic clock."""
-        now = NOW.unpack_from(self._file, NOW_AT)
-        return now[8], now[7]
+        now = PulseNow.of(self._file)
+        return now.phase, now.phase_since
 
     def record_stall(self, stuck: StallState, phase: int, since_ns: int, thread: int, location: str = "") -> None:
         """Record the state of a stalled phase, and the location of the training thread; needs no disk."""
@@ -326,7 +325,7 @@ class PulseRecorder:
         self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.FAILED if has_failed else Stage.ENDED)
         self.writer.close()
         self._write_nothing()
-        num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
+        num_coarse = PulseNow.of(self._file).num_coarse
         self._file.close()
         if self._descriptor is not None:
             with suppress(OSError):
@@ -340,7 +339,7 @@ class PulseRecorder:
         If the disk is full, the writer uses the existing ones: writing to a page without disk space would end the
         process.
         """
-        num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
+        num_coarse = PulseNow.of(self._file).num_coarse
         wanted = min(num_coarse + 2 * SLOTS_AHEAD, COARSE_SLOTS)
         is_short = num_coarse + SLOTS_AHEAD > self._num_slots
         if is_short and wanted > self._num_slots and self._descriptor is not None:
@@ -404,7 +403,7 @@ class PulseRecorder:
             return _UNKNOWN_RATE, _UNKNOWN_RATE
         seconds = (now_ns - before[0]) / 1e9
         rates = ((count - counted) / seconds for count, counted in ((samples, before[1]), (tokens, before[2])))
-        sample_rate, token_rate = (rate or _UNKNOWN_RATE for rate in rates)  # who counts none has not said how many
+        sample_rate, token_rate = (rate or _UNKNOWN_RATE for rate in rates)  # a loop without counts
         return sample_rate, token_rate
 
     def _write_gauges(self, rates: tuple[float, float], stage: Stage = Stage.RUNNING) -> None:

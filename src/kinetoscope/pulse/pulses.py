@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kinetoscope.core.clock.clock import ClockLine
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError
-from kinetoscope.pulse.header import MAX_NS, PulseHeader, PulseNow
+from kinetoscope.pulse.header import PulseHeader
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
@@ -19,10 +19,12 @@ from kinetoscope.pulse.layout import (
     FINE_SLOTS,
     FOLDER,
     HEADER_BYTES,
+    MAX_NS,
     NUM_EXACT,
     STEP,
     STEPS_AT,
     SUFFIX,
+    PulseNow,
 )
 from kinetoscope.pulse.node_copier import COPY_SUFFIX
 from kinetoscope.pulse.pulse_file import PulseFile, PulseStart, find_pulse_files

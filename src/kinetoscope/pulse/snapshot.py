@@ -17,17 +17,19 @@ from statistics import median
 
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
-from kinetoscope.pulse.header import MAX_NS, PulseHeader, PulseNow
+from kinetoscope.pulse.header import PulseHeader
 from kinetoscope.pulse.layout import (
     COARSE_AT,
     FINE_AT,
     FOLDER,
     HEADER_BYTES,
+    MAX_NS,
     NUM_EXACT,
     STEP,
     STEPS_AT,
     SUFFIX,
     Phase,
+    PulseNow,
 )
 from kinetoscope.pulse.node_copier import COPY_SUFFIX
 from kinetoscope.pulse.pulse_file import PulseFile, find_pulse_files

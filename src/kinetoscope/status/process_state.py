@@ -6,12 +6,12 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
+from kinetoscope.core.clock.proc import StatField, read_stat
 from kinetoscope.core.job.ranks import pid_space
 from kinetoscope.pulse.pulse_recorder import PulseProcess
 from kinetoscope.spool.folders import find_spool_folder
 from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
-_STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the command's name
 _STOPPED, _TRACED = "T", "t"
 _TRACER_CHECK_S = 0.05  # strace and samplers stop a process repeatedly, for less than that
 _START_TOLERANCE_NS = 20_000_000  # the kernel has start times in units of 10 ms
@@ -44,15 +44,15 @@ def read_process_state(run_folder: Path, process: PulseProcess) -> ProcessState:
 def _read_proc_state(process: PulseProcess) -> ProcessState:
     """Return the state of a process in this pid namespace, from ``/proc``."""
     try:
-        text = Path(f"/proc/{process.attempt.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = read_stat(process.attempt.pid)
     except (FileNotFoundError, ProcessLookupError):
         return ProcessState.DEAD
     except OSError:
         return ProcessState.UNKNOWN
-    fields = text.rpartition(")")[2].split()
-    if fields[_STATE] in "ZX" or _start_time_ns(int(fields[_STARTED])) > process.monotonic_ns + _START_TOLERANCE_NS:
+    state, started_ns = fields[StatField.STATE], _start_time_ns(int(fields[StatField.START]))
+    if state in "ZX" or started_ns > process.monotonic_ns + _START_TOLERANCE_NS:
         return ProcessState.DEAD  # a later start: another process has its pid now
-    is_stopped = fields[_STATE] == _STOPPED or (fields[_STATE] == _TRACED and _is_stopped_for_long(process.attempt.pid))
+    is_stopped = state == _STOPPED or (state == _TRACED and _is_stopped_for_long(process.attempt.pid))
     return ProcessState.STOPPED if is_stopped else ProcessState.RUNNING
 
 

@@ -19,7 +19,7 @@ class Training:
         self.slow = native.SlowSteps(schedstat)
         self.writer = native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), lambda: self.now_ns)
         self.writer.watch_slow_steps(self.slow)
-        self.slow.judge(True)
+        self.slow.set_enabled(True)
         self.found, self.num_steps = [], 0
         self.step(1 * MS)  # its first step is not judged
 
@@ -84,14 +84,14 @@ def test_a_slow_step_is_found_with_what_is_usual_and_its_phases(training):
         training.step((Phase.DATA_WAIT, 1 * MS), (Phase.FORWARD, 4 * MS), (Phase.BACKWARD, 5 * MS))
     training.step((Phase.DATA_WAIT, 1 * MS), (Phase.FORWARD, 34 * MS), (Phase.BACKWARD, 5 * MS))
     training.step((Phase.DATA_WAIT, 1 * MS), (Phase.FORWARD, 4 * MS), (Phase.BACKWARD, 5 * MS))
-    ((number, epoch, begin_ns, times, usual, limit_ns, stretches, marks, num_left_out),) = training.found
+    ((number, epoch, begin_ns, times, usual, limit_ns, intervals, marks, num_left_out),) = training.found
     assert (number, epoch, marks, num_left_out) == (101, 0, [], 0)
     assert times == (40 * MS, (1 * MS, 34 * MS, 5 * MS, 0, 0, 0, 0), None)
     assert usual == (10 * MS, (1 * MS, 4 * MS, 5 * MS, 0, 0, 0, 0), None)
     assert limit_ns == 12 * MS
-    assert [(phase, (end - begin) / MS) for phase, begin, end in stretches] == [(0, 1), (1, 34), (2, 5)]
-    assert stretches[0][1] == begin_ns
-    assert stretches[-1][2] == begin_ns + times[0]
+    assert [(phase, (end - begin) / MS) for phase, begin, end in intervals] == [(0, 1), (1, 34), (2, 5)]
+    assert intervals[0][1] == begin_ns
+    assert intervals[-1][2] == begin_ns + times[0]
 
 
 def test_nothing_is_slow_before_64_steps(training):
@@ -107,10 +107,10 @@ def test_nothing_is_slow_before_64_steps(training):
 def test_steps_that_are_not_judged_are_not_slow_nor_usual(training):
     for _ in range(100):
         training.step(3 * MS)
-    training.slow.judge(False)
+    training.slow.set_enabled(False)
     for _ in range(300):
         training.step(30 * MS)
-    training.slow.judge(True)
+    training.slow.set_enabled(True)
     training.step(500 * MS)  # begun before: perhaps something was saved in it
     training.step(30 * MS)
     assert training.numbers == [401 + 1]
@@ -173,6 +173,6 @@ def test_waiting_ends_when_a_slow_step_is_there_and_when_it_is_stopped(training)
     training.step(50 * MS)
     assert take.wait()
     take.take()
-    take.judge(False)  # its clock stands still in the past, so the next step is late already
+    take.set_enabled(False)  # its clock stands still in the past, so the next step is late already
     take.stop()
     assert not take.wait()

@@ -1,4 +1,4 @@
-"""A handler asks the pulse of its own process how long steps took."""
+"""A handler reads the durations of steps from the pulse of its process."""
 
 import pytest
 

@@ -122,12 +122,12 @@ def test_phases_are_kept_as_intervals_from_the_first_request_on():
     train(training, 300)
     training.writer.begin_optimizer()
     training.clock.now_ns += 3
-    stretches, num_left_out = training.writer.drain_phase_log()
+    intervals, num_left_out = training.writer.drain_phase_log()
     assert training.writer.drain_phase_log() == ([], 0)
-    first, *_, last = stretches
+    first, *_, last = intervals
     assert (first[0], first[2] - first[1]) == (Phase.BACKWARD, 7), "an earlier part is left out"
     assert (last[0], last[2] - last[1]) == (Phase.OPTIMIZER, 3), "an open phase is truncated"
-    assert all(one[2] <= other[1] and one[1] < one[2] for one, other in pairwise(stretches))
+    assert all(one[2] <= other[1] and one[1] < one[2] for one, other in pairwise(intervals))
     assert num_left_out == 0
 
 
@@ -139,8 +139,8 @@ def test_phase_across_the_end_of_a_step_is_one_interval():
     training.writer.end_step(0, 0)
     training.clock.now_ns += 4
     training.writer.end_optimizer()
-    ((stretch,), _) = training.writer.drain_phase_log()
-    assert stretch == (Phase.OPTIMIZER, 10**12, 10**12 + 7)
+    ((interval,), _) = training.writer.drain_phase_log()
+    assert interval == (Phase.OPTIMIZER, 10**12, 10**12 + 7)
 
 
 def test_activity_of_other_threads_is_not_reported():
@@ -224,16 +224,16 @@ def test_a_step_of_an_optimizer_that_raised_is_none_within_the_next():
 
 
 class Graph:
-    """The autograd graph of a training, which counts its nodes."""
+    """The autograd graph of a training run, which counts its nodes."""
 
     def __init__(self):
         self.training, self.num_nodes = Training(), 0
         self.training.writer.watch_graph(lambda: self.num_nodes)
 
-    def run(self, *stretches):
+    def run(self, *phases):
         """Run ``(phase, nanoseconds, nodes)`` each; returns the step's nanoseconds by phase, and the known phases."""
         writer, clock = self.training.writer, self.training.clock
-        for phase, duration_ns, num_nodes in stretches:
+        for phase, duration_ns, num_nodes in phases:
             if phase == Phase.DATA_WAIT:
                 writer.enter(phase)
             elif phase == Phase.BACKWARD:

@@ -132,7 +132,7 @@ def test_the_state_of_a_run_is_that_of_its_worst_rank(run, monkeypatch):
     monkeypatch.setattr(health, "read_process_state", lambda folder, process: states[process.ranks.rank])
     status = read_run_status(folder)
     assert status.state is RunState.KILLED
-    assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1], "odd ones first"
+    assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1], "abnormal ranks first"
 
 
 def test_later_training_runs_of_the_process_are_listed(run, monkeypatch):
