@@ -1,6 +1,6 @@
 """Contents of a spool folder: the records of each thread, and a sentence for each damaged part.
 
-The files beside a damaged one are read all the same. Spooled records are unpacked each time they are read. Child
+Other files than a damaged one are read nevertheless. Spooled records are unpacked each time they are read. Child
 processes open no window: they record while their parent does, and the parent collects their records when its window has
 closed.
 """
@@ -295,8 +295,10 @@ class _Reader:
             num_damaged[thread_slice.mark.name] += len(whole) - len(part or ())
             if track is not None and part:
                 track.parts.append(part)
-        room = chunk.num_records if header.packed_bytes else header.num_records
-        chunks.append(ChunkSummary(header.sequence, header.window, header.track, last_track, chunk.num_records, room))
+        capacity = chunk.num_records if header.packed_bytes else header.num_records
+        chunks.append(
+            ChunkSummary(header.sequence, header.window, header.track, last_track, chunk.num_records, capacity)
+        )
         return num_damaged
 
     def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> SpooledTrack | None:

@@ -32,7 +32,7 @@ Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class TraceRecipe(msgspec.Struct, frozen=True):
-    """The names of a handler's traces, from which `recover` makes them.
+    """The names of a handler's traces, by which `recover` writes them.
 
     ``folder`` is relative to the run's folder, or absolute if it is outside of that. ``merged`` is empty if the traces
     are not merged.

@@ -14,14 +14,14 @@ from kinetoscope.spool.window_log import LoggedWindow
 
 
 class ChunkSummary(NamedTuple):
-    """A chunk of a process, in a file or a spool: the first and last track that wrote to it, and its room."""
+    """A chunk of a process: the first and last track that wrote to it, and its records, at most ``capacity``."""
 
     sequence: int
     window: int
     first_track: int
     last_track: int
     num_records: int
-    room: int
+    capacity: int
 
 
 def describe_losses(chunks: Iterable[ChunkSummary], log: Sequence[LoggedWindow]) -> list[str]:
@@ -38,8 +38,8 @@ def describe_losses(chunks: Iterable[ChunkSummary], log: Sequence[LoggedWindow])
     saved = {window.number for window in log if window.is_saved}
     is_open = {chunk.window for chunk in in_order} - expected.keys() - saved
     gaps, short = Counter(_gaps(in_order)), Counter[int]()
-    for chunk in _left_early(in_order):
-        short[chunk.window] += chunk.room - chunk.num_records
+    for chunk in _list_partial_chunks(in_order):
+        short[chunk.window] += chunk.capacity - chunk.num_records
     sentences = [
         f"Window {number}: {expected[number] - found[number]:,} of {expected[number]:,} records are missing."
         for number in sorted(expected.keys() - saved)
@@ -64,10 +64,10 @@ def _gaps(chunks: Sequence[ChunkSummary]) -> Iterator[int]:
                 yield chunk.window
 
 
-def _left_early(chunks: Sequence[ChunkSummary]) -> Iterator[ChunkSummary]:
+def _list_partial_chunks(chunks: Sequence[ChunkSummary]) -> Iterator[ChunkSummary]:
     """Yield the chunks that are not full although their last thread has begun another one in the same window."""
     began_later = set[tuple[int, int]]()
     for chunk in reversed(chunks):
-        if chunk.num_records < chunk.room and (chunk.window, chunk.last_track) in began_later:
+        if chunk.num_records < chunk.capacity and (chunk.window, chunk.last_track) in began_later:
             yield chunk
         began_later.add((chunk.window, chunk.first_track))

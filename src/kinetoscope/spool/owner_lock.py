@@ -12,6 +12,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
+from kinetoscope.core.clock.proc import read_boot_id
 from kinetoscope.core.job.ranks import Attempt, is_process_alive
 
 _NAME = "owner.lock"
@@ -42,7 +43,7 @@ class OwnerLock:
         status = os.fstat(self._file)
         self._key = status.st_dev, status.st_ino
         try:
-            os.write(self._file, _boot_id())
+            os.write(self._file, read_boot_id().encode())
             _lock(self._file)
             _locks[self._key] = os.getpid()
         except OSError:
@@ -87,19 +88,19 @@ def _query_lock(path: Path, host: str) -> OwnerState:
     try:
         # Shared, so that two processes that check at the same moment do not mistake each other for the owner.
         _lock(file, is_shared=True)
-        boot_id = os.read(file, _BOOT_ID_BYTES)
+        boot_id = os.read(file, _BOOT_ID_BYTES).decode(errors="replace")
     except OSError as error:
         return OwnerState.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else OwnerState.UNKNOWN
     finally:
         os.close(file)
     # Not every network file system shows one machine the locks of another. Outside of Linux there is no boot id.
-    is_same_boot = boot_id != b"" and boot_id == _boot_id()
+    is_same_boot = boot_id != "" and boot_id == read_boot_id()
     return OwnerState.DEAD if is_same_boot or _is_this_machine(host) else OwnerState.UNKNOWN
 
 
 def anonymous_host_id() -> str:
     """Return an id that replaces this machine's name in files: the same until the next boot."""
-    return f"host-{hashlib.sha256(_boot_id() + socket.gethostname().encode()).hexdigest()[:16]}"
+    return f"host-{hashlib.sha256((read_boot_id() + socket.gethostname()).encode()).hexdigest()[:16]}"
 
 
 def _is_this_machine(host: str) -> bool:
@@ -113,10 +114,3 @@ def _lock(file: int, *, is_shared: bool = False) -> None:
     except ImportError:
         raise OSError(errno.ENOLCK, "there are no file locks here") from None
     fcntl.lockf(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-
-
-def _boot_id() -> bytes:
-    """Return an id of the machine's current boot, the same in all its containers; empty if there is none."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:_BOOT_ID_BYTES]
-    return b""

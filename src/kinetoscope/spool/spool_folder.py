@@ -59,8 +59,8 @@ class FilesRecorder(Protocol):
         ...
 
     @property
-    def trouble(self) -> int:
-        """The errno of the failure since which it keeps no files; 0 for none."""
+    def spool_errno(self) -> int:
+        """The errno of the last error that kept records in memory; 0 for none."""
         ...
 
     def prepare(self) -> None:
@@ -87,7 +87,8 @@ class SpoolFolder:
     saved, as long as space is short. ``announce_to_children(run_file)`` lets child processes find the folder, and
     returns a function that undoes that.
 
-    Nothing here raises: if files cannot be written, the recorder keeps its records in memory, and one warning says why.
+    No method raises. If files cannot be written, the recorder keeps its records in memory, and one warning has the
+    reason.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class SpoolFolder:
         if not self._is_closed:
             self._is_closed = True
             if self.path is not None:
-                self._warn_of_trouble()
+                self._warn_about_failure()
             if self._withdraw_announcement is not None:
                 self._withdraw_announcement()
             self._recorder.close_folder(leave_files=not is_saved)
@@ -212,11 +213,11 @@ class SpoolFolder:
     def _prepare(self) -> None:
         self._recorder.prepare()
         self._free_space(self._recorder.is_low_on_space)
-        self._warn_of_trouble()
+        self._warn_about_failure()
 
-    def _warn_of_trouble(self) -> None:
-        if self._recorder.trouble and self.path is not None:
-            self._warn(self.path, OSError(self._recorder.trouble, os.strerror(self._recorder.trouble)))
+    def _warn_about_failure(self) -> None:
+        if self._recorder.spool_errno and self.path is not None:
+            self._warn(self.path, OSError(self._recorder.spool_errno, os.strerror(self._recorder.spool_errno)))
 
     def _warn(self, path: Path, error: OSError) -> None:
         if not self._has_warned:
@@ -260,14 +261,14 @@ _MAX_NAME_CHARACTERS = 60  # of a file's name, at most four bytes each
 class TemporaryFiles:
     """Files that a run needs only until their cycle is saved, in a folder per cycle in the spool folder.
 
-    So `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest. While there is no
-    spool folder, they are among the system's temporary files. There the files of killed processes are deleted when a
-    later process makes some.
+    There `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest. Without a spool
+    folder, they are among the system's temporary files. Files of killed processes there are deleted when a later
+    process creates some.
     """
 
     def __init__(self, live: SpoolFolder) -> None:
         self._live = live
-        self._elsewhere: Path | None = None
+        self._system_folder: Path | None = None
         self._undo = contextlib.ExitStack()
         self._serial = itertools.count()
 
@@ -275,8 +276,8 @@ class TemporaryFiles:
         """Return the folder for the files of a cycle; for the writer thread. Raises OSError."""
         folder = self._in_live_folder(cycle)
         if folder is None:
-            self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
-            folder = contributed_files_folder(self._elsewhere, cycle)
+            self._system_folder = self._system_folder or self._undo.enter_context(temporary_folder())
+            folder = contributed_files_folder(self._system_folder, cycle)
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -299,7 +300,7 @@ class TemporaryFiles:
 
     def close(self) -> None:
         """Delete the files that are not in a spool folder."""
-        self._elsewhere = None
+        self._system_folder = None
         self._undo.close()
 
     def _copy(self, stream: BinaryIO, kept: Path) -> Path:

@@ -38,7 +38,7 @@ class _WindowChunk:
         self._spooled: SpooledRecords | None = None
         self._reader = reader
         # Nothing is kept here per thread: thousands of threads may share a chunk.
-        self._only_stretch = _whole(chunk) if chunk.num_marks == 1 else None
+        self._only_slice = _find_only_slice(chunk) if chunk.num_marks == 1 else None
 
     def move_to(self, spooled: SpooledRecords) -> None:
         self.chunk, self._spooled = None, spooled
@@ -54,11 +54,11 @@ class _WindowChunk:
         return memoryview(self._reader.read(self._spooled))
 
     def split_by_thread(self) -> Iterator[ThreadSlice]:
-        return split_by_thread(self.read(), _UNMARKED) if self._only_stretch is None else iter((self._only_stretch,))
+        return split_by_thread(self.read(), _UNMARKED) if self._only_slice is None else iter((self._only_slice,))
 
 
-def _whole(chunk: native.Chunk) -> ThreadSlice | None:
-    """Return the only stretch of a chunk in which a single thread has recorded."""
+def _find_only_slice(chunk: native.Chunk) -> ThreadSlice | None:
+    """Return the slice of a chunk in which a single thread has recorded: all of it."""
     beginning = memoryview(chunk)[: (MAX_MARKS + 1) * RECORD_BYTES]
     return next((found._replace(end=len(chunk)) for found in split_by_thread(beginning, _UNMARKED)), None)
 
@@ -92,7 +92,7 @@ class SpooledWindow:
     """The chunks of one window, which are compressed into a spool file if there is a spool ``folder``.
 
     That takes less disk space and no memory. ``on_full(folder, error)`` is called when there is no space for it; the
-    chunks are then kept as they are.
+    chunks then remain uncompressed.
     """
 
     def __init__(self, window: int, folder: str | None, on_full: Callable[[str, OSError], object]) -> None:

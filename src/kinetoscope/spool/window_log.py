@@ -23,8 +23,8 @@ Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
     """A window has opened.
 
-    ``window`` is the recorder's number for it, ``cycle`` the number of its cycle, ``timestamp`` where the run was, and
-    ``began_ns`` when it opened on the monotonic clock.
+    ``window`` is the recorder's number for it, ``cycle`` the number of its cycle, ``timestamp`` the position
+    of training, and ``began_ns`` its start on the monotonic clock.
     """
 
     window: Number
@@ -58,7 +58,7 @@ class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
-    """Every handler has taken what was recorded in a window, so `recover` leaves it out."""
+    """Every handler has accepted the records of a window, so `recover` skips it."""
 
     window: Number
 

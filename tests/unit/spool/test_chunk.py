@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
+from kinetoscope.spool.chunk import SpoolFile, read_chunk, read_track
 from kinetoscope.spool.contents import delete_child_records, delete_collected_files, read_spool_folder
-from kinetoscope.spool.record import unpack_records
+from kinetoscope.spool.record import RECORD_BYTES, unpack_records
 
 NUM = 200_000
 
@@ -136,3 +137,53 @@ def test_each_thread_has_its_own_records_and_the_span_that_it_has_open(tmp_path,
     assert [record.end for record in other.records()] == [0, 1, 2]
     assert own.open_spans == []
     assert [process.names[span.name].name for span in other.open_spans] == ["open"]
+
+
+def find_record(content, value):
+    """Return the offset of a counter's record in a chunk file; the track mark comes before the first."""
+    _, records = read_chunk(content)
+    return content.index(records) + (value + 1) * RECORD_BYTES
+
+
+@pytest.mark.parametrize(("num_lost_bytes", "num_left"), [(0, 20), (1, 19), (RECORD_BYTES, 19), (RECORD_BYTES + 1, 18)])
+def test_a_chunk_that_ends_within_a_record_has_the_whole_ones_before(tmp_path, recorder, num_lost_bytes, num_left):
+    record(recorder, 20)
+    (chunk,) = tmp_path.glob("*.chunk")
+    os.truncate(chunk, find_record(chunk.read_bytes(), 20) - num_lost_bytes)
+    assert values_in(tmp_path) == list(range(num_left))
+
+
+def test_damaged_records_are_left_out_and_their_number_is_reported(tmp_path, recorder):
+    record(recorder, 20)
+    (chunk,) = tmp_path.glob("*.chunk")
+    with chunk.open("r+b") as file:
+        for offset in [find_record(chunk.read_bytes(), value) for value in (3, 8)]:
+            os.pwrite(file.fileno(), b"\xff" * 8, offset)  # a start before all time
+    assert values_in(tmp_path) == [value for value in range(20) if value not in (3, 8)]
+    (damage,) = read_spool_folder(tmp_path).damages
+    assert damage.startswith("2 records of MainThread are left out: they are damaged")
+
+
+def test_a_span_that_ends_while_the_folder_is_read_is_found_once(tmp_path, recorder):
+    from kinetoscope.recording.markers.native_recorder import NativeSpan
+
+    with NativeSpan(recorder, recorder.names.intern("open"), 2):
+        ((track,),) = (process.tracks for process in read_spool_folder(tmp_path).processes)
+        (still_open,) = track.open_spans
+        (file,) = tmp_path.glob("*.track")
+        read_before = file.read_bytes()[:-1]  # cut off within an empty slot
+        assert read_track(read_before)[1] == track.open_spans
+        NativeSpan(recorder, recorder.names.intern("n"), 2).counter(still_open.begin)  # the same bytes elsewhere
+    file.write_bytes(read_before)
+    ((track,),) = (process.tracks for process in read_spool_folder(tmp_path).processes)
+    assert track.open_spans == []
+    assert [record.begin for record in track.records()][1:] == [still_open.begin]
+
+
+def test_a_spool_gets_any_number_of_chunks_at_once(tmp_path, recorder):
+    record(recorder, 3)
+    (*_, (chunk,)), *_ = recorder.take_at_close(False)
+    spool = SpoolFile(tmp_path, 1)
+    many = spool.add([chunk] * 600)
+    assert {spooled.read() for spooled in (many[0], many[511], many[512], many[-1])} == {bytes(memoryview(chunk))}
+    spool.delete()

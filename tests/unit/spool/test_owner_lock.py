@@ -1,4 +1,4 @@
-"""spool/owner_lock.py: whether the owner of a spool folder is alive, asked by other processes and by itself."""
+"""spool/owner_lock.py: whether the owner of a spool folder is alive, as other processes and the owner see it."""
 
 import errno
 import fcntl
@@ -152,7 +152,7 @@ def test_a_lock_file_that_is_a_link_or_a_pipe_is_not_opened(tmp_path):
 
 
 def test_the_lock_of_another_machine_says_nothing_where_no_machine_has_a_boot_id(left, monkeypatch):
-    monkeypatch.setattr("kinetoscope.spool.owner_lock._boot_id", lambda: b"")  # as on macOS
+    monkeypatch.setattr("kinetoscope.spool.owner_lock.read_boot_id", lambda: "")  # as on macOS
     (left / "owner.lock").write_bytes(b"")
     assert read_owner_state(left, process("another machine", os.getpid())) is OwnerState.UNKNOWN
     assert read_owner_state(left, process(HERE, os.getpid())) is OwnerState.DEAD

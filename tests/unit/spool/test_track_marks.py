@@ -24,7 +24,7 @@ def records(num):
 
 
 def named(packed):
-    return [(stretch.mark.name, stretch.end - stretch.first) for stretch in split_by_thread(packed, UNMARKED)]
+    return [(interval.mark.name, interval.end - interval.first) for interval in split_by_thread(packed, UNMARKED)]
 
 
 @given(TURNS)
@@ -32,12 +32,12 @@ def test_each_thread_gets_its_own_records_back(turns):
     marks = [TrackMark(number + 1, tid, name, is_main) for number, (name, is_main, tid, _) in enumerate(turns)]
     packed = b"".join(pack_mark(mark) + records(num) for mark, (*_, num) in zip(marks, turns, strict=True))
     found = list(split_by_thread(memoryview(packed), UNMARKED))
-    assert [(stretch.mark, stretch.end - stretch.first) for stretch in found] == [
+    assert [(interval.mark, interval.end - interval.first) for interval in found] == [
         (mark, num) for mark, (*_, num) in zip(marks, turns, strict=True) if num
     ]
     assert all(
-        packed[stretch.first * RECORD_BYTES : stretch.end * RECORD_BYTES] == records(stretch.end - stretch.first)
-        for stretch in found
+        packed[interval.first * RECORD_BYTES : interval.end * RECORD_BYTES] == records(interval.end - interval.first)
+        for interval in found
     )
 
 
