@@ -1,4 +1,4 @@
-"""Names that torch and CPython do not promise to keep, and the loss where one is missing."""
+"""Names that torch and CPython do not promise to keep, and the consequence where one is missing."""
 
 from types import FrameType
 

@@ -184,8 +184,8 @@ class Profiler(AnyProfiler):
         clock: the clock, for tests.
 
     Raises:
-        SettingsError: for an argument that cannot work. `start` raises `NativeExtensionError` where handlers or sources
-            cannot record.
+        SettingsError: for an argument that cannot work. `start` raises `NativeExtensionError` where nothing can be
+            recorded.
     """
 
     @overload

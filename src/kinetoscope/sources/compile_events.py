@@ -37,7 +37,7 @@ class CompileEvents(WindowSource):
 
     The span's args are the ``function``, the ``line`` where it starts and, for a recompilation, the ``guard`` that
     failed. They come from the callbacks and the compilation metrics of torch 2.6 and later; where these are missing,
-    the log says so once. torch's compiler is never imported for this, so nothing is recorded before the program
+    this is logged once. torch's compiler is never imported for this, so nothing is recorded before the program
     compiles something.
     """
 
@@ -99,12 +99,12 @@ class _CompilationHooks:
                 remove()
 
     def _on_start(self, *_: Any) -> None:
-        """Remember the start of a compilation, and its thread."""
+        """Store the start of a compilation, and its thread."""
         self.record_finished()
         self._started = self._run.clock.monotonic_ns(), threading.get_native_id()
 
     def _on_end(self, *args: Any) -> None:
-        """Remember the end of a compilation, whose metrics are not complete yet."""
+        """Store the end of a compilation, whose metrics are not complete yet."""
         started, self._started = self._started, None
         if started is not None and self._run.is_recording:
             compile_id = str(getattr(args[0], "compile_id", "")) if args else ""

@@ -3,15 +3,18 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from kinetoscope.core.clock.proc import StatField, read_stat
 from kinetoscope.core.paths.cgroups import cgroup_folders, read_lines
 
 _NS = 1_000_000_000
 _BUSY_FIELDS = (0, 1, 2, 5, 6)  # of a CPU's line in /proc/stat: user, nice, system, irq, softirq
 _STEAL_FIELD = 7
 _CUMULATIVE_KEYS = ("wall_ns", "own_ns", "command_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
-_TIME_FIELDS = (11, 12, 13, 14)  # of /proc/PID/stat after the name: user and system time, also of ended children
+_TIMES = (StatField.USER_TIME, StatField.SYSTEM_TIME)
+_ALL_TIMES = (*_TIMES, StatField.CHILDREN_USER_TIME, StatField.CHILDREN_SYSTEM_TIME)  # also of ended children
 _MAX_THREADS = 1_000
 """Maximum number of threads whose children are read, which takes about 10 us per thread."""
 
@@ -69,8 +72,7 @@ def _read_children_ns(native_id: int | None) -> int:
     ended_s = times.children_user + times.children_system
     ticks = 0
     for child in "".join(read_lines(f"/proc/self/task/{native_id}/children")).split():
-        fields = "".join(read_lines(f"/proc/{child}/stat")).rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12]) if fields else 0
+        ticks += _read_ticks(child, _TIMES)
     return round(ended_s * _NS) + ticks * (_NS // os.sysconf("SC_CLK_TCK"))
 
 
@@ -86,8 +88,7 @@ def _read_command_use(command_pid: int) -> CPUUse:
     while pids:
         pid = pids.pop()
         is_in |= pid == os.getpid()
-        if fields := "".join(read_lines(f"/proc/{pid}/stat")).rpartition(")")[2].split():
-            ticks += sum(int(fields[index]) for index in _TIME_FIELDS)
+        ticks += _read_ticks(pid, _ALL_TIMES)
         threads = _list_threads(pid)
         num_threads += len(threads)
         if num_threads > _MAX_THREADS:
@@ -97,6 +98,15 @@ def _read_command_use(command_pid: int) -> CPUUse:
     return (
         {"command_ns": ticks * (_NS // os.sysconf("SC_CLK_TCK"))} if is_in else {}
     )  # else the command is on another machine
+
+
+def _read_ticks(process: int | str, times: Sequence[StatField]) -> int:
+    """Return the sum of some times of a process; 0 if it has ended."""
+    try:
+        fields = read_stat(process)
+    except OSError:
+        return 0
+    return sum(int(fields[field]) for field in times)
 
 
 def _list_threads(pid: int) -> list[str]:

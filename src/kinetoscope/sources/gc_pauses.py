@@ -94,7 +94,7 @@ def _locate(frame: FrameType | None) -> tuple[str, str, str]:
 def _innermost_library_line(called: list[FrameType]) -> str:
     """Return the innermost frame of the library that the user calls directly; "" if there is none.
 
-    Libraries that this one calls in turn, such as torch, say less about the operation. Kinetoscope's frames do not
+    Libraries that this one calls in turn, such as torch, show less of the operation. Kinetoscope's frames do not
     count.
 
     Args:

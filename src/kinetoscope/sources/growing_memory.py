@@ -67,7 +67,7 @@ class GrowingMemory(WindowSource):
         self._baseline: _Baseline | None = None
 
     def install(self, run: RunContext) -> None:
-        """Remember the loop's thread."""
+        """Store the loop's thread."""
         self._thread, self._tid = threading.get_ident(), threading.get_native_id()
 
     @skippable
@@ -128,7 +128,7 @@ class GrowingMemory(WindowSource):
                 self._record(run, f"memory holder {args['holder']}", args)
             counts = {"steps": num_steps, "holders": len(holders), "objects": len(scan.objects)}
             counts |= {"functions": scan.num_frames, "complete": int(baseline.is_complete and scan.is_complete)}
-            self._record(run, "memory holders were looked for", counts)
+            self._record(run, "memory holders were scanned", counts)
 
     def _record(self, run: RunContext, name: str, args: dict[str, Any]) -> None:
         run.add_event(SourceEvent(name, MEMORY_HOLDER, run.clock.monotonic_ns(), None, self._tid, args))

@@ -49,7 +49,7 @@ class ModuleCalls(WindowSource):
         self._recorder: native.CallRecorder | None = None
 
     def install(self, run: RunContext) -> None:
-        """Start to record the calls, if torch is loaded."""
+        """Start recording the calls, if torch is loaded."""
         module_class = getattr(sys.modules.get(_TORCH_MODULES), "Module", None)
         if module_class is None:
             return
@@ -66,13 +66,13 @@ class ModuleCalls(WindowSource):
             self._recorder = recorder
 
     def batch_start(self, state: RunState, logger: Any) -> None:
-        """Start to record the calls if torch was loaded since the window opened."""
+        """Start recording the calls if torch was loaded since the window opened."""
         del state, logger
         if self._run is not None and self._recorder is None:
             self.install(self._run)
 
     def remove(self) -> None:
-        """Stop to record the calls."""
+        """Stop recording the calls."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
@@ -85,15 +85,15 @@ class ModuleCalls(WindowSource):
         A module that is not registered in that model, such as one in a list, is a model of its own.
         """
         with self._lock:
-            for root in (module,) if self._is_made_anew(module) else (outermost, module):
+            for root in (module,) if self._is_likely_new_model(module) else (outermost, module):
                 if (known := self._get_known(module)) is not None:
                     return known[1]
                 self._name_model(run, root)
             known = self._get_known(module)
             return known[1] if known is not None else None
 
-    def _is_made_anew(self, module: Any) -> bool:
-        """Return whether a model of a module's class existed before: looking for it in a large model takes long."""
+    def _is_likely_new_model(self, module: Any) -> bool:
+        """Return whether a model of a module's class was freed: then the module is likely a model of its own."""
         return any(root() is None for root in self._roots.get(get_class_name(module), ()))
 
     def _get_known(self, module: Any) -> _Known | None:

@@ -159,7 +159,7 @@ def scan_objects(run: RunContext, frame: FrameType | None) -> Iterator["ObjectSc
         yield scan
         scan.objects.clear()
     end_ns, tid = run.clock.monotonic_ns(), get_native_id()
-    run.add_event(SourceEvent("kinetoscope/look at memory", PROFILER_CATEGORY, begin_ns, end_ns, tid, {}))
+    run.add_event(SourceEvent("kinetoscope/scan live tensors", PROFILER_CATEGORY, begin_ns, end_ns, tid, {}))
 
 
 class ObjectScan:

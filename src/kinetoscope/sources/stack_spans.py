@@ -64,9 +64,9 @@ class StackSpans(native.StackSamples):
         while not self.run() and not is_over() and not self.wait(_IDLE_S):
             pass
 
-    def begin_window(self, knows_states: bool) -> None:
+    def begin_window(self, has_states: bool) -> None:
         """Record the sampling interval, and whether the system reports thread states."""
-        self._new_span(self._interval_name, SAMPLED_STATE if knows_states else SAMPLE).instant()
+        self._new_span(self._interval_name, SAMPLED_STATE if has_states else SAMPLE).instant()
         self._find_gil_holder()  # sets the baseline of the threads' CPU times
 
     def span_of_line(self, code: CodeType, line: int | None) -> NativeSpan | None:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from kinetoscope.core.background.background_thread import BackgroundThread
+from kinetoscope.core.clock.proc import StatField, read_stat
 from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.markers.schedule import ProfilerAction
@@ -231,7 +232,7 @@ class _Process:
         return "process"
 
     def reset(self) -> None:
-        """Give no percentage at the next reading."""
+        """Omit the percentage at the next reading."""
         self._last = None
 
     def __call__(self) -> Iterator[Reading]:
@@ -250,10 +251,9 @@ def _read_process() -> tuple[float, int, int]:
         process = psutil.Process(os.getpid())
         times = process.cpu_times()
         return times.user + times.system, process.memory_info().rss, process.num_threads()
-    with open("/proc/self/stat", "rb", buffering=0) as file:
-        fields = file.read().rpartition(b")")[2].split()  # the name before it may contain any character
-    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    return cpu_s, int(fields[21]) * _PAGE_BYTES, int(fields[17])
+    fields = read_stat("self")
+    cpu_s = (int(fields[StatField.USER_TIME]) + int(fields[StatField.SYSTEM_TIME])) / _TICKS_PER_S
+    return cpu_s, int(fields[StatField.RESIDENT_PAGES]) * _PAGE_BYTES, int(fields[StatField.NUM_THREADS])
 
 
 def _read_memory() -> Iterator[Reading]:

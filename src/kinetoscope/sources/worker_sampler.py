@@ -25,7 +25,7 @@ _JOIN_S = 1.0
 
 
 class WorkerSampling:
-    """While installed, have new workers of torch's DataLoaders sample themselves every ``interval_ms`` milliseconds.
+    """While installed, start a sampler in each new worker of torch's DataLoaders, with ``interval_ms`` milliseconds.
 
     `DataLoader.__iter__`, which starts workers, is replaced; during that call, sampling is started in front of the
     loader's ``worker_init_fn``. Without torch, nothing happens.

@@ -3,7 +3,7 @@
 from kinetoscope.errors import MissingExtraError
 
 try:
-    import torch as _torch  # noqa: F401 - the first import of this room
+    import torch as _torch  # noqa: F401 - the first import of this package
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise

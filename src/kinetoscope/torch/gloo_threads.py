@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.core.clock.proc import StatField, read_stat
 
 _NAME = "pt_gloo_runloop"
 """Name that torch gives these threads."""
-
-_START_TIME = 19
-"""Index of the start time among the fields of ``/proc/PID/stat`` after the name."""
 
 
 def add_gloo_threads(groups: Iterable[dict[str, Any]], distributed: Any) -> list[dict[str, Any]]:
@@ -41,14 +39,10 @@ def _list_gloo_threads() -> list[int]:
     """Return the threads of gloo in this process, in the order in which they were started."""
     try:
         found = [int(entry.name) for entry in os.scandir("/proc/self/task") if _read_file(entry.path, "comm") == _NAME]
-        started = {thread: int(_read_stat_fields(thread)[_START_TIME]) for thread in found}
+        started = {thread: int(read_stat(f"self/task/{thread}")[StatField.START]) for thread in found}
     except (OSError, ValueError, IndexError):
         return []
     return sorted(found, key=lambda thread: (started[thread], thread))
-
-
-def _read_stat_fields(thread: int) -> list[str]:
-    return _read_file(f"/proc/self/task/{thread}", "stat").rpartition(")")[2].split()
 
 
 def _read_file(folder: str, name: str) -> str:

@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.core.text.wording import format_missing_options
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError, SettingsError
+from kinetoscope.native import require_extension
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, send_to_kineto
@@ -132,7 +133,9 @@ class KinetoProfile:
 
         Raises:
             ProfilerStateError: Another torch profiler runs in this process.
+            NativeExtensionError: The native extension, which writes the results, cannot be used.
         """
+        require_extension()
         self.prepare_trace()
         self.start_trace()
 

@@ -18,6 +18,7 @@ from torch.profiler import ProfilerAction
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.native import require_extension
 from kinetoscope.recording.markers.process import TerminationHandler
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
 from kinetoscope.torch.kineto_profile import KinetoProfile
@@ -167,7 +168,9 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
 
         Raises:
             ProfilerStateError: Another profiler is running.
+            NativeExtensionError: The native extension, which writes the results, cannot be used.
         """
+        require_extension()
         if self._has_started and is_exhausted(self.schedule, self.step_num):
             warnings.warn(
                 f"Nothing will be recorded: all cycles of the schedule were over at step {self.step_num}, where this "

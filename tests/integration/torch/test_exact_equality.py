@@ -1,4 +1,4 @@
-"""kinetoscope.torch beside torch.profiler, where programs and torch's own tests look at one call: both do the same."""
+"""Comparison of kinetoscope.torch with torch.profiler, call by call, as programs and torch's tests use it."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ both = pytest.mark.parametrize("api", [stock, ours], ids=["stock", "ours"])
 
 @both
 @pytest.mark.skipif(not hasattr(torch.autograd, "_is_kineto_stopped"), reason="this torch does not know it")
-def test_a_replaced_question_whether_the_device_stopped_is_asked(api: Any):
+def test_a_replaced_check_whether_the_device_stopped_is_called(api: Any):
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     profiler = api.profile(activities=activities, schedule=api.schedule(wait=0, warmup=1, active=3))
     with warnings.catch_warnings():

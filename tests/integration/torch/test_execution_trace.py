@@ -114,7 +114,7 @@ def test_environment_requests_an_observer_and_its_extras(monkeypatch):
     assert observer.get_resources_dir().endswith("_resources")
 
 
-def test_the_folder_for_extras_is_named_after_the_trace_and_made_when_asked(tmp_path):
+def test_the_folder_for_extras_is_named_after_the_trace_and_made_on_request(tmp_path):
     path = str(tmp_path / "a.et.json")
     assert ExecutionTraceObserver.get_resources_dir_for_et_path(path) is None
     made = ExecutionTraceObserver.get_resources_dir_for_et_path(path, create_dir=True)

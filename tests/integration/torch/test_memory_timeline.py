@@ -103,9 +103,9 @@ def test_the_page_holds_all_it_needs(tmp_path):
 def test_the_error_names_the_missing_option(missing, tmp_path):
     with profile(**{**OPTIONS, missing: False}) as profiler:
         torch.ones(3)
-    for ask in (lambda: profiler.export_memory_timeline(tmp_path / "memory.html"), profiler._memory_profile):
+    for call in (lambda: profiler.export_memory_timeline(tmp_path / "memory.html"), profiler._memory_profile):
         with pytest.raises(ValueError, match=f"{missing}=True"):
-            ask()
+            call()
 
 
 def test_a_device_on_which_nothing_happened_has_an_empty_timeline(tmp_path):

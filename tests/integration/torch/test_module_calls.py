@@ -1,6 +1,5 @@
 """sources/module_calls.py with torch's compiler and with wrappers of distributed training."""
 
-import socket
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ from torch import nn
 
 from kinetoscope import ModuleCalls, Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
+from support.free_ports import free_port
 from support.torch_versions import VERSION
 
 ACTIVE, SKIP = ProfilerAction.ACTIVE, ProfilerAction.SKIP
@@ -201,10 +201,7 @@ def test_wrappers_of_activation_checkpointing_add_no_span_and_no_name():
 
 @pytest.fixture
 def process_group():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
+    address = f"tcp://127.0.0.1:{free_port()}"
     torch.distributed.init_process_group("gloo", init_method=address, world_size=1, rank=0)
     yield
     torch.distributed.destroy_process_group()

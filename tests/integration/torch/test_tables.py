@@ -289,9 +289,9 @@ def test_acc_events_adds_up_all_cycles():
 def test_tables_of_a_recording_without_events_say_why_there_are_none(tmp_path):
     with profile(experimental_config=experimental_config(trace_only=True)) as profiler:
         train(1)
-    for ask in (profiler.events, profiler.key_averages):
+    for call in (profiler.events, profiler.key_averages):
         with pytest.raises(RuntimeError, match="trace_only"):
-            ask()
+            call()
 
 
 @since_2_13

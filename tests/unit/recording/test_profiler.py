@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -38,13 +39,11 @@ def test_run_with_all_batches_skipped_leaves_no_files():
             with marker:
                 pass
         assert [thread.name for thread in set(threading.enumerate()) - threads_before] == ["kinetoscope-watch"]
-    assert set(threading.enumerate()) == threads_before
+    assert set(threading.enumerate()) <= threads_before  # one of an earlier test may have ended
     assert handler.cycles == []
 
 
 def test_run_with_all_batches_skipped_holds_no_memory():
-    import tracemalloc
-
     with Profiler(NEVER, MemoryTraceHandler(), clock=FakeClock()) as profiler:  # the hang watchdog is off then
         marker = profiler.marker("m")
 
@@ -53,12 +52,18 @@ def test_run_with_all_batches_skipped_holds_no_memory():
                 with marker:
                     pass
 
+        def grown_bytes():
+            before = tracemalloc.get_traced_memory()[0]
+            train(5000)
+            return tracemalloc.get_traced_memory()[0] - before
+
         train(100)
         tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        train(5000)
-        grown = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
+        try:
+            # What batches hold grows in each round; other threads and a tool that traces the tests may allocate in one.
+            grown = min(grown_bytes() for _ in range(3))
+        finally:
+            tracemalloc.stop()
     assert grown < 10_000
 
 

@@ -1,4 +1,4 @@
-"""Float64Tensors beside real tensors and modules: what is in float64, and the line that makes it so."""
+"""Float64Tensors with real tensors and modules: values in float64, and the line that creates them."""
 
 import inspect
 
@@ -24,8 +24,8 @@ class Recording:
             yield from profiler.batches(range(3))
 
     @property
-    def num_looks(self):
-        return len([event for event in self._handler.events("kinetoscope") if "look" in event.name])
+    def num_scans(self):
+        return len([event for event in self._handler.events("kinetoscope") if "scan" in event.name])
 
     @property
     def notes(self):
@@ -132,11 +132,11 @@ def test_float32_single_numbers_and_arrays_of_numpy_are_no_fault():
     assert (model, scale, array) is not None
 
 
-def test_it_looks_together_with_growing_memory():
+def test_it_scans_together_with_growing_memory():
     alone, both = Recording(), Recording(GrowingMemory())
     samples = torch.zeros((4, 4), dtype=torch.float64)
     run(alone)
     run(both)
     assert both.notes["samples"] == alone.notes["samples"]
-    assert (alone.num_looks, both.num_looks) == (1, 2), "the second one is at the end of the window"
+    assert (alone.num_scans, both.num_scans) == (1, 2), "the second one is at the end of the window"
     assert samples is not None

@@ -1,4 +1,4 @@
-"""GrowingMemory beside real tensors: what holds them from step to step, the line that adds them, and what it leaves."""
+"""GrowingMemory with real tensors: containers that retain them, lines that add them, and what is not reported."""
 
 import gc
 import inspect
@@ -337,11 +337,11 @@ def test_a_tensor_lives_no_longer_because_it_was_looked_at():
                 if number == 1:
                     result = weakref.ref(kept[0])
                     del kept
-                    assert result() is None, "after the first look"
+                    assert result() is None, "after the first scan"
                 loss = forward()
         result = weakref.ref(loss)
         del loss
-        assert result() is None, "after the last look"
+        assert result() is None, "after the last scan"
     finally:
         gc.enable()
 

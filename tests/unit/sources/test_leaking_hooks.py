@@ -1,4 +1,4 @@
-"""GrowingMemory beside hooks and other functions that keep tensors in their closures, and what it cannot look at."""
+"""GrowingMemory with hooks and other functions that retain tensors in closures, and objects that it cannot scan."""
 
 from functools import partial, wraps
 

@@ -79,8 +79,8 @@ def test_each_window_says_how_often_it_is_sampled_and_whether_states_are_known()
     found_categories = {
         name.categories for cycle in handler.cycles for _, _, name in cycle.records() if name.name[:7] == "sampled"
     }
-    knows_states = sys.platform == "linux" and "KINETOSCOPE_PORTABLE" not in os.environ
-    assert found_categories == {("stack_sample", "state") if knows_states else ("stack_sample",)}
+    has_states = sys.platform == "linux" and "KINETOSCOPE_PORTABLE" not in os.environ
+    assert found_categories == {("stack_sample", "state") if has_states else ("stack_sample",)}
 
 
 def test_frames_of_kinetoscope_are_not_among_the_samples():
@@ -173,7 +173,7 @@ TEXT = b"x" * 6000
 
 
 NUMBERS = range(50_000)
-"""To parse them takes so long that where the system stops the thread, as it gives the GIL away, is little beside it."""
+"""Their parsing takes so long that the time between the release of the GIL and the stop of the thread is negligible."""
 
 
 def parse_and_check():
@@ -201,7 +201,7 @@ def test_slow_line_is_found_although_a_later_one_releases_the_gil_more_often():
     assert first > 2 * sum(later)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python asks the thread only once it gives the GIL away")
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python interrupts the thread only when it releases the GIL")
 def test_a_line_that_never_gives_the_gil_away_is_found_too():
     first, *later = shares(parse_then_check, 1, 2, 3)
     assert first > 2 * sum(later)
@@ -222,7 +222,7 @@ def test_thread_asked_for_the_gil_keeps_nothing_of_the_sampler():
         recorder.close_window()
         left = weakref.ref(spans)
         del spans, sampling
-        parse_and_check()  # what was asked of this thread is done by now
+        parse_and_check()  # the work of this thread is done by now
         gc.collect()
         assert left() is None
 
@@ -316,7 +316,7 @@ def test_samples_are_irregular_and_those_that_were_missed_are_left_out():
 
 
 class OwnSamples:
-    """Samples of the thread that asks for them, taken in functions that are made for each."""
+    """Samples of the calling thread, taken in functions that are made for each."""
 
     def __init__(self):
         self.clock = FakeClock(monotonic_ns=1000)
@@ -455,7 +455,7 @@ def test_sampler_of_several_windows_continues_after_each():
     class Stopping(StackSpans):
         num_windows = 0
 
-        def begin_window(self, knows_states):
+        def begin_window(self, has_states):
             self.num_windows += 1
             recorder.action = 0
             if self.num_windows == 2:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import count, takewhile
+from itertools import count
 from types import SimpleNamespace
 
 import psutil
@@ -17,16 +17,46 @@ from kinetoscope.formats.trace_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources import nvml, system_profiler
 from kinetoscope.testing import MemoryTraceHandler
+from support.polling import wait_for
 
 EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True, "profile_net": True}
 
 
-def counters(source, *, loader=range(3), schedule=lambda state: ProfilerAction.ACTIVE):
-    """Return the counters of ``source`` while batches of 50 ms ran."""
-    handler = MemoryTraceHandler()
-    with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
-        for _ in profiler.batches(loader):
-            time.sleep(0.05)
+def always(state):
+    return ProfilerAction.ACTIVE
+
+
+def windows_of_two(state):
+    """Return the action of a batch: the second and the third of three are recorded."""
+    return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
+
+
+class Reads:
+    """Counts how often the thread of a source reads: on a busy machine it may not run for long."""
+
+    def __init__(self, source):
+        self.num, self._read_all, source._read_all = 0, source._read_all, self._read
+
+    def _read(self, *arguments):
+        self._read_all(*arguments)
+        self.num += 1
+
+
+def counters(source, *, num_reads=3):
+    """Return the counters of ``source``, whose thread has read in each of so many batches."""
+    handler, reads = MemoryTraceHandler(), Reads(source)
+    with Profiler(always, handler, sources=[source], strict=True) as profiler:
+        for batch in profiler.batches(range(num_reads)):
+            wait_for(lambda batch=batch: reads.num > batch)
+    return handler.counters()
+
+
+def counters_of_windows(source, num_windows):
+    """Return the counters of ``source``, whose thread has read in each batch of the windows."""
+    handler, reads = MemoryTraceHandler(), Reads(source)
+    with Profiler(windows_of_two, handler, sources=[source], strict=True) as profiler:
+        for batch in profiler.batches(range(3 * num_windows)):
+            wait_for(lambda batch=batch: reads.num >= batch % 3 + 2 * (batch // 3))
     return handler.counters()
 
 
@@ -50,7 +80,7 @@ def test_used_memory_is_what_is_not_available_and_used_swap_what_is_not_free(mon
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3 * gib, total=8 * gib))
     monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(free=1 * gib, total=5 * gib))
     source = SystemProfiler(profile_cpu=False, profile_memory=True, stats_thread_interval_seconds=60)
-    found = counters(source)
+    found = counters(source, num_reads=1)
     assert (last(found["memory/virtual"], "used_gib"), last(found["memory/virtual"], "available_gib")) == (5, 3)
     assert (last(found["memory/swap"], "used_gib"), last(found["memory/swap"], "free_gib")) == (4, 1)
 
@@ -72,7 +102,7 @@ def test_the_shortest_window_has_the_run_queue_delay_of_a_loop_that_shares_a_cor
         neighbour.stdout.readline()
         os.sched_setaffinity(threading.get_native_id(), {min(allowed)})
         sources = [SystemProfiler(stats_thread_interval_seconds=60)]
-        with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=sources, strict=True) as profiler:
+        with Profiler(always, handler, sources=sources, strict=True) as profiler:
             for _ in profiler.batches(range(1)):
                 until = time.thread_time() + 0.1
                 while time.thread_time() < until:
@@ -92,12 +122,9 @@ def processor_notes(handler):
 
 @pytest.mark.parametrize("kinds", [(SystemProfiler,), (StackSampler,), (SystemProfiler, StackSampler)])
 def test_each_batch_is_read_once_and_each_window_has_one_note_for_any_sources(kinds):
-    def schedule(state):
-        return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
-
     handler = MemoryTraceHandler()
     sources = [kind() for kind in kinds]
-    with Profiler(schedule, handler, sources=sources, strict=True) as profiler:
+    with Profiler(windows_of_two, handler, sources=sources, strict=True) as profiler:
         for _ in profiler.batches(range(6)):
             time.sleep(0.01)
     readings = [series for _, series, _ in handler.counters()[LOOP_CLOCKS]]
@@ -108,7 +135,7 @@ def test_each_batch_is_read_once_and_each_window_has_one_note_for_any_sources(ki
 def test_without_cpu_counters_the_clocks_of_the_loop_are_not_read():
     handler = MemoryTraceHandler()
     sources = [SystemProfiler(profile_cpu=False, profile_memory=True)]
-    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=sources, strict=True) as profiler:
+    with Profiler(always, handler, sources=sources, strict=True) as profiler:
         for _ in profiler.batches(range(2)):
             pass
     assert LOOP_CLOCKS not in handler.counters()
@@ -134,26 +161,20 @@ def test_a_disk_that_works_half_of_the_time_is_50_percent_busy(monkeypatch):
     monkeypatch.setattr(system_profiler, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(psutil, "disk_io_counters", read_disks)
     source = SystemProfiler(profile_cpu=False, profile_disk=True, stats_thread_interval_seconds=0.01)
-    found = counters(source, loader=takewhile(lambda _: len(totals) < 4, count()))["disk/sda"]
+    found = counters(source, num_reads=4)["disk/sda"]
     assert {value for _, series, value in found if series == "busy_percent"} == {50.0}
     assert {value for _, series, value in found if series == "write_bytes_per_s"} == {500.0}
 
 
 def test_short_window_is_sampled_at_its_start_and_last_batch():
-    def schedule(state):
-        return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
-
-    found = counters(SystemProfiler(stats_thread_interval_seconds=60), schedule=schedule)
+    found = counters_of_windows(SystemProfiler(stats_thread_interval_seconds=60), 1)
     assert len([value for _, series, value in found["process"] if series == "threads"]) == 2
 
 
 def test_first_sample_of_a_window_has_no_percentages(monkeypatch):
-    def schedule(state):
-        return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
-
     percents = count(start=0, step=10)
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval: float(next(percents)))
-    found = counters(SystemProfiler(stats_thread_interval_seconds=60), loader=range(6), schedule=schedule)
+    found = counters_of_windows(SystemProfiler(stats_thread_interval_seconds=60), 2)
     assert [value for _, _, value in found["cpu"]] == [10.0, 30.0]
     assert len([value for _, series, value in found["process"] if series == "percent"]) == 2
 
@@ -162,14 +183,16 @@ def test_nothing_is_read_while_every_batch_is_skipped(monkeypatch):
     source = SystemProfiler(stats_thread_interval_seconds=0.01)
     reads = []
     monkeypatch.setattr(source, "_read_all", lambda *arguments: reads.append(arguments))
-    counters(source, schedule=lambda state: ProfilerAction.SKIP)
+    with Profiler(lambda state: ProfilerAction.SKIP, MemoryTraceHandler(), sources=[source], strict=True) as profiler:
+        for _ in profiler.batches(range(3)):
+            time.sleep(0.05)
     assert reads == []
 
 
 def test_the_thread_of_the_system_profiler_is_joined_at_close():
-    before = threading.active_count()
-    counters(SystemProfiler())
-    assert threading.active_count() == before
+    before = set(threading.enumerate())
+    counters(SystemProfiler(), num_reads=1)
+    assert set(threading.enumerate()) <= before  # one of an earlier test may have ended
 
 
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), 10**400, "0.1", None])
@@ -185,7 +208,7 @@ def test_a_reader_that_raises_is_reported_once_and_the_others_go_on(monkeypatch,
 
     source = SystemProfiler(profile_memory=True, stats_thread_interval_seconds=0.01)
     monkeypatch.setattr(psutil, "cpu_percent", fail)
-    found = counters(source, loader=range(5))
+    found = counters(source)
     assert "cpu" not in found
     assert len(found["process"]) > 2
     assert len(found["memory/virtual"]) > 2
@@ -194,16 +217,16 @@ def test_a_reader_that_raises_is_reported_once_and_the_others_go_on(monkeypatch,
 
 
 def test_a_reader_that_raises_an_unexpected_error_is_not_used_again(monkeypatch):
-    asked = []
+    intervals = []
 
     def fail(interval=None):
-        asked.append(interval)
+        intervals.append(interval)
         raise KeyError("MemFree")
 
     source = SystemProfiler(stats_thread_interval_seconds=0.01)
     monkeypatch.setattr(psutil, "cpu_percent", fail)
-    assert len(counters(source, loader=range(5))["process"]) > 2
-    assert len(asked) == 1
+    assert len(counters(source)["process"]) > 2
+    assert len(intervals) == 1
 
 
 def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone(monkeypatch, caplog):
@@ -212,4 +235,4 @@ def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone
 
     monkeypatch.setattr(nvml, "open_gpus", fail)
     assert counters(SystemProfiler(stats_thread_interval_seconds=0.01))["process"]
-    assert "GPUs are not recorded" not in caplog.text  # none was asked for
+    assert "GPUs are not recorded" not in caplog.text  # none was requested

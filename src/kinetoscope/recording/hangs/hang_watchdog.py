@@ -132,7 +132,8 @@ class HangWatchdog:
 
     A phase is probed for two seconds (`ThreadProbe`) when it lasts longer than ``max(30 s, 20 medians)``, or half of
     the timeout of collectives. A thread that keeps executing Python is not hung. The watchdog writes the state and the
-    location to the pulse, and the stacks of all threads to a file next to it. It ends nothing.
+    location to the pulse, and the stacks of all threads to a file next to it. It never
+    ends the process.
 
     Args:
         pulse: the open pulse of the run.
@@ -262,7 +263,7 @@ class HangWatchdog:
     def _probe(self) -> None:
         """Sample the training thread, and report it as stalled if it makes no progress."""
         phase, since_ns = self._pulse.current_phase()
-        probe = ThreadProbe(self._training_ident, self._native_id, self._pulse.writer.ask_main_thread)
+        probe = ThreadProbe(self._training_ident, self._native_id, self._pulse.writer.ping_main_thread)
         probe.add_sample()
         for _ in range(_NUM_SAMPLES):
             if (

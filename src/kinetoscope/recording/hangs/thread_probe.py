@@ -19,7 +19,7 @@ class _Sample(NamedTuple):
 
     at_s: float
     position: tuple[int, int] | None
-    num_answers: int
+    num_replies: int
     cpu_s: float | None
     delay_s: float | None
     state: str | None
@@ -34,7 +34,7 @@ class ThreadProbe:
     """Sample a thread every `POLL_S` seconds: its position, its CPU time, and its context switches.
 
     A sample takes the GIL. A thread that runs Python releases it and waits to get it back; one that computes in C
-    without the GIL is not disturbed. The main thread also answers pings whenever it returns to Python.
+    without the GIL is not disturbed. The main thread also replies to pings whenever it returns to Python.
     """
 
     def __init__(self, ident: int, native_id: int, ping_main_thread: Callable[[], int]) -> None:
@@ -50,7 +50,7 @@ class ThreadProbe:
             _Sample(
                 at_s=time.monotonic(),
                 position=None if frame is None else (id(frame), frame.f_lasti),
-                num_answers=self._ping(),
+                num_replies=self._ping(),
                 cpu_s=_read_cpu_time_s(self._ident),
                 delay_s=read_run_queue_delay_s(self._native_id),
                 state=state,
@@ -76,9 +76,9 @@ class ThreadProbe:
         return sum(min(after.at_s - sample.at_s, FROZEN_S) for sample, after in pairwise(self._samples))
 
     def _has_advanced(self) -> bool:
-        """Return whether the thread executed Python: its position changed, or it answered a ping."""
+        """Return whether the thread executed Python: its position changed, or it replied to a ping."""
         positions = {sample.position for sample in self._samples if sample.position is not None}
-        return len(positions) > 1 or self._samples[-1].num_answers > self._samples[0].num_answers
+        return len(positions) > 1 or self._samples[-1].num_replies > self._samples[0].num_replies
 
     def _waits_often(self) -> bool:
         """Return whether the thread has waited for something in at least every second interval."""

@@ -22,7 +22,7 @@ def is_compiling() -> bool:  # noqa: F811 - it replaces itself
         return False
     if torch.compiler.is_compiling():
         return True
-    # Dynamo knows both functions. This one is quicker, and each call of a decorated function calls it.
+    # Dynamo supports both functions. This one is quicker, and each call of a decorated function calls it.
     is_compiling = torch.compiler.is_dynamo_compiling
     return False
 

@@ -227,7 +227,7 @@ _empty_context = cast("Marker", contextlib.nullcontext())
 def inert_marker() -> Marker:
     """Return the marker for code that torch's compiler traces.
 
-    It never records. Without support by Dynamo it is an empty context, which Dynamo always knows.
+    It never records. Without support by Dynamo it is an empty context, which Dynamo always supports.
     """
     return _inert_marker if compiler.is_registered(Marker) else _empty_context
 
@@ -332,7 +332,7 @@ def _warn_about_many_names(name: str) -> None:
 
 # -- the markers of library code ---------------------------------------------------------------------------------------
 
-# Libraries call `kinetoscope.marker` and do not know the user's Profiler, so the recorder of library markers must be
+# Libraries call `kinetoscope.marker` without the user's Profiler, so the recorder of library markers must be
 # global. A run that starts makes them record into its recorder; otherwise they use `_default_recorder`.
 _idle_recorder = NativeRecorder()
 _inert_marker = Marker(_idle_recorder, MarkerSettings("inert", actions=()))

@@ -115,8 +115,8 @@ class NativeRecorder(native.Recorder):
         """
         names = NamesFile(folder, os.getpid(), self.names.names)
         self.set_folder(folder, rank, limit_bytes)
-        if self.trouble:
-            error = OSError(self.trouble, os.strerror(self.trouble), folder)
+        if self.spool_errno:
+            error = OSError(self.spool_errno, os.strerror(self.spool_errno), folder)
             self.set_folder(None, rank, limit_bytes)
             names.delete()
             raise error

@@ -1,7 +1,7 @@
 """State that a process has only once: the active run, signals, exit, environment variables, one-time warnings.
 
-A run takes these when it starts and returns them when it ends. The recorder of library markers, in `marker`, is the
-only other global state of this package.
+A run acquires this state when it starts and releases it when it ends. The recorder of library markers, in `marker`, is
+the only other global state of this package.
 
 A child process finds its run by an environment variable that it inherits. A forkserver child has the environment of the
 fork server, which may have been started before the run, or in an earlier one. It finds the run file through the memory
@@ -16,11 +16,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 from kinetoscope.core.background.fork_resets import reset_after_fork
+from kinetoscope.core.clock.proc import StatField, read_stat
 from kinetoscope.core.text.once_log import OnceLog
 
 _log = logging.getLogger("kinetoscope")
@@ -257,13 +257,8 @@ def _find_run_of_ancestors() -> str | None:
     """Return the run file that the parent of the fork server, or the server, has mapped; None without one."""
     server = os.getppid()
     with contextlib.suppress(OSError, ValueError):
-        return _find_mapped_run_file(_read_parent_pid(server)) or _find_mapped_run_file(server)
+        return _find_mapped_run_file(int(read_stat(server)[StatField.PARENT])) or _find_mapped_run_file(server)
     return None
-
-
-def _read_parent_pid(pid: int) -> int:
-    """Return field 4 of /proc/pid/stat (proc(5)); the name before it, in parentheses, may contain anything."""
-    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
 
 
 def _find_mapped_run_file(pid: int) -> str | None:

@@ -107,6 +107,8 @@ class RunLifecycle:
         """True inside the profiler's `with` block."""
         self.tolerates_active_run: bool = False
         """True if it records nothing, and raises nothing, where another run is active."""
+        self.requires_recorder: bool = True
+        """False if it only counts steps, also where nothing can be recorded."""
         self._phase, self._pid = Phase.NEW, os.getpid()
         self._facts: TrainingFacts | None = None
         self._num_past_steps = 0
@@ -169,7 +171,7 @@ class RunLifecycle:
         """
         if self._phase is not Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Create a new one for another run.")
-        if self.context.handlers or self.context.sources:
+        if self.requires_recorder:
             require_recorder()
         try:
             if this_process.run is not None:
@@ -253,12 +255,13 @@ class RunLifecycle:
     def add_past_steps(self, ends_ns: Sequence[int]) -> None:
         """Add the steps before the first batch to the pulse, which ended at these monotonic times in nanoseconds.
 
-        Their phases are unknown, and so is the start of the first one.
+        Their phases are unknown, and so is the start of the first one. Without an open pulse they are only counted.
         """
         self._num_past_steps = len(ends_ns)
-        first = self.windows.first_batch - len(ends_ns)
-        for number, (begin_ns, end_ns) in enumerate(pairwise([*ends_ns[:1], *ends_ns])):
-            self.services.pulse.writer.add_step(first + number, begin_ns, end_ns)
+        first, writer = self.windows.first_batch - len(ends_ns), self.services.pulse.writer
+        if writer is not None:
+            for number, (begin_ns, end_ns) in enumerate(pairwise([*ends_ns[:1], *ends_ns])):
+                writer.add_step(first + number, begin_ns, end_ns)
 
     # -- its end ----------------------------------------------------------------------------------------------
 
@@ -303,7 +306,7 @@ class RunLifecycle:
     def _close(
         self, timeout_s: float, save_s: float = 0.0, *, clean: bool, has_failed: bool = False, at_exit: bool = False
     ) -> None:
-        """Take all steps of the close. A step that fails is reported, and the others are taken."""
+        """Run all steps of the close. The error of a step is reported, and the other steps still run."""
         is_over = self._phase is Phase.CLOSED and not self._shutdown.is_unfinished
         if self._phase is Phase.CLOSING or is_over or self.is_forked:
             return
@@ -316,7 +319,7 @@ class RunLifecycle:
                 self._run_close_steps(
                     steps, was_running=was_running, clean=clean, has_failed=has_failed, at_exit=at_exit
                 )
-            except BaseException:  # a signal's handler may raise between two steps: another close takes the others
+            except BaseException:  # a signal's handler may raise between two steps: another close runs the others
                 self._shutdown.is_unfinished = True
                 if self._phase is Phase.CLOSING:
                     self._enter(Phase.CLOSED)
@@ -325,7 +328,7 @@ class RunLifecycle:
     def _run_close_steps(
         self, steps: ShutdownSteps, *, was_running: bool, clean: bool, has_failed: bool, at_exit: bool
     ) -> None:
-        """Take the steps of the close in their order."""
+        """Run the steps of the close in their order."""
         services = self.services
         steps.run_step(self._shutdown.start_saving, self._watchdog)
         steps.run_step(self.windows.stop_slow_steps)

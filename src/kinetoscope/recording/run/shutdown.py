@@ -1,6 +1,6 @@
 """Shutdown of a run, step by step.
 
-Every step is taken, even if another one raises. Every wait is bounded, and Ctrl-C ends it.
+Every step runs, even if another one raises. Every wait is bounded, and Ctrl-C ends it.
 """
 
 import logging
@@ -131,7 +131,7 @@ class ShutdownSteps:
         self._until = min(self._until, time.monotonic() + self._timeout_s)
 
     def run_step(self, step: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Take a step. Raise nothing: an Exception is reported, and anything else is raised at the end."""
+        """Run a step. Raise nothing: an Exception is reported, and anything else is raised at the end."""
         try:
             step(*arguments, **options)
         except Exception as error:
@@ -189,7 +189,7 @@ class RunShutdown:
 
     @contextmanager
     def begin(self, timeout_s: float, save_timeout_s: float) -> Iterator[ShutdownSteps]:
-        """Return a context in which the steps of a close are taken."""
+        """Return a context in which the steps of a close run."""
         with ShutdownSteps(timeout_s, self._guard.report, save_timeout_s) as steps:
             self._steps, self._guard.wait_for = steps, steps.wait_for
             self._guard.closing = self.is_unfinished = True

@@ -219,12 +219,12 @@ class WindowController:
 
     def _add_phases(self) -> None:
         """Add spans of the phases on a track of their own: a forward pass need not nest in spans of the loop's."""
-        stretches, num_left_out = self._services.pulse.drain_phase_log()
+        intervals, num_left_out = self._services.pulse.drain_phase_log()
         events = self._window.contributions.events
         events.num_left_out += num_left_out
-        if stretches:
+        if intervals:
             events.tracks[PHASES_TID] = PHASES_TRACK
-        for phase, begin_ns, end_ns in stretches:
+        for phase, begin_ns, end_ns in intervals:
             events.add(SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, end_ns, PHASES_TID, {}))
 
     def _track_saving(self, cycle: Cycle) -> None:

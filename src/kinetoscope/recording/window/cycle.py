@@ -37,7 +37,7 @@ class Contributions:
         afterwards: functions that are called then.
         to_retry: functions of sources that failed to add a file and are called again.
         undelivered: pairs of a handler and a file that it failed to accept.
-        damages: what could not be read of the files, as far as the files no longer show it.
+        damages: sentences on parts of the files that could not be read, if the files no longer show that.
         unread: files that could not be read when the cycle was written.
         events: spans and instants, which any thread may add.
     """
@@ -119,7 +119,7 @@ class Cycle:
         relation: the relation of this rank's clock to rank 0's, if it was measured.
         num_lost_cycles: the cycles of this run that were discarded so far, because they could not be saved.
         num_lost_records: the records of these cycles.
-        damages: what could not be read of a killed process's records.
+        damages: sentences on records of a killed process that could not be read.
     """
 
     number: int
@@ -181,7 +181,7 @@ class Cycle:
 
     @property
     def warmup_batches(self) -> list[tuple[int, int]]:
-        """The warm-up batches of the window, as numbers from and until, if there are some."""
+        """The first warm-up batch of the window and the first one after them, as the only pair; empty without any."""
         first, active = plain_count(self.begin_timestamp.batch), self.first_active
         return [(first, active)] if active is not None and first < active else []
 

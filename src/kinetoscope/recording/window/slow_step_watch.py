@@ -60,7 +60,7 @@ class _MeasuredStep(NamedTuple):
     times: Times
     usual: Times
     limit_ns: int
-    stretches: list[tuple[int, int, int]]
+    phase_intervals: list[tuple[int, int, int]]
     marks: list[tuple[int, int, int]]
     num_left_out: int
 
@@ -104,8 +104,8 @@ class SlowStepWatch:
             self._detach()
 
     def set_enabled(self, is_on: bool) -> None:
-        """Compare steps from now on or not: recorded steps take longer."""
-        self._slow.judge(is_on)
+        """Switch the comparison of steps on or off: it must be off for recorded steps, which take longer."""
+        self._slow.set_enabled(is_on)
 
     def stop(self) -> None:
         """Stop; outlier steps so far are delivered."""
@@ -129,7 +129,7 @@ class SlowStepWatch:
             self._keep_slow_steps()
         except Exception as error:  # errors must not reach training
             self._report(f"Slow steps are not watched any more: {type(error).__name__}: {error}")
-            self._slow.judge(False)
+            self._slow.set_enabled(False)
             self._detach()
 
     def _sample_late_step(self) -> None:
@@ -205,7 +205,7 @@ class SlowStepWatch:
     ) -> Iterator[SourceEvent]:
         batch = {"epoch": measured.epoch, "batch": measured.step}
         yield SourceEvent(BATCH, "batch", measured.begin_ns, end_ns, self._tid, batch)
-        for phase, begin_ns, until_ns in measured.stretches:
+        for phase, begin_ns, until_ns in measured.phase_intervals:
             if phase != Phase.OTHER:
                 yield SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, until_ns, PHASES_TID, {})
         yield from _build_sample_spans(samples, end_ns)

@@ -24,10 +24,10 @@ from kinetoscope.errors import (
 )
 from kinetoscope.formats.manifest import (
     AttemptAgreed,
+    ConcurrentRanks,
     NothingRecorded,
     RankClosed,
     RankManifest,
-    RanksBeside,
     RankStarted,
     TraceExpired,
     TraceFinished,
@@ -233,10 +233,10 @@ class TraceFolder:
         if self._ranks.local_world_size > 1:
             manifests = [manifest for manifest in read_manifest(self.path) if manifest.rank != self._ranks.rank]
             others = [manifest.started for manifest in manifests if not manifest.closed]
-            starts = [other.start for other in others if other is not None and self._is_running_too(other, attempt)]
-            append_entry(self.path, self._ranks.rank, RanksBeside(starts, attempt.start))
+            starts = [other.start for other in others if other is not None and self._is_running(other, attempt)]
+            append_entry(self.path, self._ranks.rank, ConcurrentRanks(starts, attempt.start))
 
-    def _is_running_too(self, other: RankStarted, attempt: Attempt) -> bool:
+    def _is_running(self, other: RankStarted, attempt: Attempt) -> bool:
         """Return whether another rank of this launch and node is alive."""
         if (other.attempt.name, other.ranks.node_rank) != (attempt.name, self._ranks.node_rank):
             return False

@@ -27,9 +27,9 @@ def no_warning_yet(monkeypatch):
     monkeypatch.setattr(this_process, "once", OnceLog())
 
 
-def ask_for_many(ask=kinetoscope.marker):
+def use_many(marker=kinetoscope.marker):
     for number in range(MANY):
-        with ask(f"other {number}"):
+        with marker(f"other {number}"):
             pass
 
 
@@ -41,17 +41,17 @@ def skip_but_for_the_last(state):
     return ProfilerAction.ACTIVE if state.timestamp.batch >= MANY - 2 else ProfilerAction.SKIP
 
 
-def bytes_of_many(ask):
+def bytes_of_many(marker):
     """Return the memory that many new names take while the user has switched the garbage collector off."""
-    ask_for_many(ask)
+    use_many(marker)
     gc.disable()
     tracemalloc.start()
     try:
-        ask_for_many(ask)
+        use_many(marker)
         before = tracemalloc.get_traced_memory()[0]
         for number in range(MANY):
-            ask(f"one more {number}").instant()
-            with ask(f"and one more {number}"):
+            marker(f"one more {number}").instant()
+            with marker(f"and one more {number}"):
                 pass
         return tracemalloc.get_traced_memory()[0] - before
     finally:
@@ -81,8 +81,8 @@ def test_names_that_vary_by_step_are_recorded_unmodified_without_being_cached(tm
 
 
 def test_a_warning_says_once_what_to_do_instead(caplog):
-    ask_for_many()
-    ask_for_many()
+    use_many()
+    use_many()
     assert len(caplog.messages) == 1
     assert "counter" in caplog.messages[0]
     assert "'other " in caplog.messages[0]
@@ -92,11 +92,11 @@ def test_a_marker_that_is_referenced_is_kept_and_still_records():
     handler = MemoryTraceHandler()
     held = kinetoscope.marker("held")
     with_categories = kinetoscope.marker("held", categories=("x",))
-    ask_for_many()
+    use_many()
     with Profiler(record_all, handler, strict=True) as profiler:
         own = profiler.marker("own", categories=("y",))
-        ask_for_many(profiler.marker)
-        ask_for_many()
+        use_many(profiler.marker)
+        use_many()
         assert kinetoscope.marker("held") is held
         assert kinetoscope.marker("held", categories=("x",)) is with_categories
         assert profiler.marker("own") is own
@@ -112,8 +112,8 @@ def test_a_marker_that_is_started_or_open_is_the_same_after_many_others():
         for _ in profiler.batches(range(1)):
             kinetoscope.marker("started").start()
             with kinetoscope.marker("open"), profiler.marker("own"):
-                ask_for_many()
-                ask_for_many(profiler.marker)
+                use_many()
+                use_many(profiler.marker)
             kinetoscope.marker("started").finish()
     assert {"started", "open", "own"} <= {name for name, *_ in handler.spans()}
     assert handler.cut_spans() == []

@@ -19,7 +19,7 @@ def test_an_action_equals_its_name_and_its_value_in_any_case():
     for text in ("active_and_save", "ACTIVE_AND_SAVE", "Active_And_Save"):
         assert action == text
         assert text == action
-        assert not action != text  # noqa: SIM202 - each operator is asked
+        assert not action != text  # noqa: SIM202 - each operator is tested
         assert ProfilerAction(text) is action
     assert ProfilerAction.ACTIVE != "active_and_save"
     assert ProfilerAction.ACTIVE != "something else"
@@ -152,14 +152,14 @@ def test_only_certainly_skipped_batches_are_skipped(skip_first, wait, warmup, ac
 
 
 @pytest.mark.parametrize("per", ["epoch", "run"])
-def test_a_loop_records_the_batches_that_its_schedule_says(per):
-    """Though it does not ask in batches that are surely skipped."""
+def test_a_loop_records_the_batches_that_its_schedule_selects(per):
+    """Though it is not called for batches that are always skipped."""
     schedule, memory = (
         cyclic_schedule(skip_first=2, wait=3, warmup=1, active=2, repeat=0, per=per),
         MemoryTraceHandler(),
     )
-    asked = []
-    with Profiler(lambda state: asked.append(schedule(state)) or asked[-1], MemoryTraceHandler()) as profiler:
+    actions = []
+    with Profiler(lambda state: actions.append(schedule(state)) or actions[-1], MemoryTraceHandler()) as profiler:
         every = train(profiler)
     with Profiler(schedule, memory) as profiler:
         assert train(profiler) == every

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kinetoscope.native import native
+from support.open_files import open_files_below
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="open files are listed by Linux")
@@ -23,10 +24,6 @@ def schedstat(tmp_path):
 
 def wait():
     time.sleep(0.002)
-
-
-def open_files():
-    return sorted(os.listdir("/proc/self/fd"))
 
 
 def exit_code_in_child(is_right):
@@ -130,10 +127,9 @@ def test_a_forked_child_reads_nothing_of_its_parent_and_has_clocks_of_its_own(sc
 
 @needs_proc
 def test_the_file_is_closed_at_the_end_once(schedstat):
-    before = open_files()
     clocks = native.ThreadClocks(str(schedstat))
     clocks.close()
-    assert open_files() == before
+    assert open_files_below(schedstat) == []
     with open(schedstat) as others:  # it gets the number that is free now
         clocks.close()
         del clocks
@@ -142,25 +138,17 @@ def test_the_file_is_closed_at_the_end_once(schedstat):
 
 @needs_proc
 def test_clocks_that_are_dropped_leave_no_file(schedstat):
-    before = open_files()
     for _ in range(10):
         native.ThreadClocks(str(schedstat)).read()
-    assert open_files() == before
+    assert open_files_below(schedstat) == []
 
 
 @needs_proc
 def test_a_program_that_is_started_does_not_get_the_file(schedstat):
     clocks = native.ThreadClocks(str(schedstat))
-    (file,) = [int(file) for file in open_files() if _leads_to(file, schedstat)]
+    (file,) = open_files_below(schedstat)
     assert not os.get_inheritable(file)
     clocks.close()
-
-
-def _leads_to(file, path):
-    try:
-        return os.readlink(f"/proc/self/fd/{file}") == str(path)
-    except OSError:
-        return False
 
 
 def test_closed_clocks_read_nothing(schedstat):

@@ -71,11 +71,11 @@ class Failing(TraceHandler):
 
     def __init__(self, failing, error=None):
         self.failing, self.error = failing, error or OSError("no space left")
-        self.asked, self.took = [], []
+        self.called, self.took = [], []
 
     def process_cycle(self, cycle):
-        self.asked.append(cycle.number)
-        if len(self.asked) - 1 in self.failing:
+        self.called.append(cycle.number)
+        if len(self.called) - 1 in self.failing:
             raise self.error
         self.took.append(cycle.number)
 
@@ -286,7 +286,7 @@ def test_failing_user_handler_keeps_no_spooled_data_that_others_have_saved(tmp_p
     with Profiler(every_second_batch_is_a_cycle, handlers) as profiler:
         record_cycle(profiler)
         record_cycle(profiler)
-    assert handlers[0].asked == [0]
+    assert handlers[0].called == [0]
     assert not (tmp_path / "run" / "live").exists()
 
 

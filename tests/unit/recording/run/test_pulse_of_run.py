@@ -184,7 +184,7 @@ class Tensor:
     """Cannot be read without a wait for its device."""
 
     def __float__(self):
-        raise AssertionError("it was asked for its value")
+        raise AssertionError("its value was read")
 
 
 @pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}, {"loss": numpy.float64(0.5)}])

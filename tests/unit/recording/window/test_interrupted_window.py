@@ -32,7 +32,7 @@ def train(presses, profiler):
 
 def at_each_place(on_signal, method, numbers, every=1):
     """Train once for each place in a method, or for one of ``every`` places, where ``on_signal(profiler)`` handles the
-    signal. Gives of each training whether it went on to its end, and its trace handler."""
+    signal. Gives of each training run whether it went on to its end, and its trace handler."""
     for place in range(1, 10_000, every):
         presses, handler = InjectedSignals(numbers[place % len(numbers)], place, method), MemoryTraceHandler()
         profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, spool_folder=False)
@@ -62,19 +62,19 @@ def close(profiler):
 
 @pytest.mark.parametrize("on_signal", [interrupt, close])
 def test_wherever_it_comes_the_window_is_saved_once(on_signal):
-    num_trainings = 0
+    num_runs = 0
     for went_on, handler in at_each_place(on_signal, WindowController.save, SIGNALS):
         assert went_on is (on_signal is close)
         assert ([cycle.number for cycle in handler.cycles], len(handler.spans("step"))) == ([0], 2)
-        num_trainings += 1
-    assert num_trainings > 50
+        num_runs += 1
+    assert num_runs > 50
 
 
 def test_another_close_finishes_one_that_a_signal_breaks_off():
     """Ctrl-C waits for its end; the user's own handlers of other signals may raise anywhere."""
-    trainings = list(at_each_place(interrupt, RunLifecycle._close, [signal.SIGTERM], every=4))
-    assert len(trainings) > 25
-    for _, handler in trainings:
+    runs = list(at_each_place(interrupt, RunLifecycle._close, [signal.SIGTERM], every=4))
+    assert len(runs) > 25
+    for _, handler in runs:
         assert ([cycle.number for cycle in handler.cycles], len(handler.spans("step"))) == ([0], 2)
 
 
