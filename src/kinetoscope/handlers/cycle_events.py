@@ -79,7 +79,7 @@ def _same_moment(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def lasting_events(cycle: Cycle) -> Iterator[MarkerEvent]:
     """Return the spans that began before a cycle's window, clipped to it.
 
-    Their args hold the real begin and end.
+    Their args have the real start and end.
     """
     unix_ns, window = cycle.clock.unix_ns, (cycle.begin.monotonic_ns, cycle.end.monotonic_ns)
     for span in cycle.lasting:

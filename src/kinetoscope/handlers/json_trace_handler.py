@@ -145,12 +145,12 @@ class JSONTraceHandler(TraceHandler):
 
     @property
     def has_lost_traces(self) -> bool:
-        """True if all its files were deleted or moved meanwhile, though they should be kept."""
+        """True if all its files were deleted or moved during the run, although they should be kept."""
         return self._folder.has_lost_traces and self.saved_to == self._folder.path
 
-    def record_empty_run(self, why: str) -> None:
-        """Note beside the traces why the run recorded none. Raises OSError if it cannot."""
-        self._folder.record_empty_run(why)
+    def record_empty_run(self, reason: str) -> None:
+        """Record in the manifest that the run recorded nothing, and the reason. Raises OSError if it cannot."""
+        self._folder.record_empty_run(reason)
 
     @property
     def recipe(self) -> TraceRecipe:
@@ -184,7 +184,7 @@ class JSONTraceHandler(TraceHandler):
         return path
 
     def process_slow_step(self, cycle: Cycle) -> None:
-        """Write the window of a slow step beside the traces, and add it to the list of its rank."""
+        """Write the window of a slow step into the run's folder, and add it to the list of its rank."""
         slow = cycle.slow_step
         if slow is None or cycle.is_empty:
             return
@@ -211,7 +211,7 @@ class JSONTraceHandler(TraceHandler):
         text = None if self.in_pairs else cycle_text(cycle)
         if text is None:
             return None
-        text.place(self._tracks)
+        text.assign_tracks(self._tracks)
         return _header(cycle) | _from_kineto(text.trace.header), text.write
 
     def _as_events(self, cycle: Cycle) -> _Contents:
@@ -236,7 +236,8 @@ class JSONTraceHandler(TraceHandler):
         It is added to the manifest if it is not there yet. If `recover` wrote it when other parts of the cycle could
         not be read, it is written anew.
         """
-        written = ((path, _own_header(path)) for path in self._folder.list_written(cycle.number, cycle.timestamp))
+        paths = self._folder.list_written(cycle.number, cycle.timestamp)
+        written = ((path, _kinetoscope_header(path)) for path in paths)
         path, header = next(((path, header) for path, header in written if _is_of_cycle(header, cycle)), (None, {}))
         if path is None:
             return None
@@ -326,7 +327,7 @@ def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:
     return {key: header[key] for key in _FROM_KINETO if key in header}
 
 
-def _own_header(path: Path) -> dict[str, Any]:
+def _kinetoscope_header(path: Path) -> dict[str, Any]:
     """Return the header of Kinetoscope's trace file; empty for any other file."""
     try:
         header = read_header(path)
@@ -336,14 +337,14 @@ def _own_header(path: Path) -> dict[str, Any]:
 
 
 def _is_of_cycle(header: dict[str, Any], cycle: Cycle) -> bool:
-    """Return whether a trace file with this header holds this cycle.
+    """Return whether a trace file with this header has this cycle.
 
     Another attempt may have written a file of the same name, and in a container its process has the same pid: only
     ``start`` differs between attempts.
     """
     wanted = {"rank": cycle.ranks.rank, "pid": cycle.pid, "start": cycle.attempt.start, "cycle": cycle.number}
-    own = header.get("kinetoscope", {})
-    return all(own.get(key) == value for key, value in wanted.items())
+    fields = header.get("kinetoscope", {})
+    return all(fields.get(key) == value for key, value in wanted.items())
 
 
 def _drop_named_threads(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:

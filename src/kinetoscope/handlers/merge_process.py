@@ -9,7 +9,7 @@ from time import monotonic
 from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
 from kinetoscope.core.text.once_log import OnceLog
-from kinetoscope.core.text.wording import find_error_message
+from kinetoscope.core.text.wording import describe_failure
 
 _log = logging.getLogger("kinetoscope")
 _MIN_SECONDS_BETWEEN = 60.0
@@ -100,7 +100,6 @@ class MergeProcess:
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0
         if status:
-            reason = find_error_message(errors) or errors or f"exit status {status}"
-            _log.error("Merging into %s failed: %s", self._output, reason)
+            _log.error("Merging into %s failed: %s", self._output, describe_failure(status, errors))
         elif errors:
             self._once.warn("%s", errors, about=errors)

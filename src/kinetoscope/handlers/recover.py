@@ -32,10 +32,10 @@ from kinetoscope.uploads.rank_uploads import queue_recovered
 _DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
 _REDACTS = (
-    "Its run redacts what it writes (redact=), and only the run knows how. What is left here has all names as they "
-    "were recorded. To make traces with these names, pass --without-redaction. If you need none, pass --discard."
+    "Its run redacts what it writes (redact=), by a function that only the run has. The unsaved data has all names as "
+    "they were recorded. To make traces with these names, pass --without-redaction. If you need none, pass --discard."
 )
-_FAULT = "This is a fault of Kinetoscope's own; nothing in the folder was changed."
+_FAULT = "This is a bug of Kinetoscope; nothing in the folder was changed."
 
 
 @dataclass(slots=True)
@@ -70,11 +70,11 @@ class RecoveredRank:
     damages: list[str] = field(default_factory=list)
     """A sentence on each unreadable part."""
     unwritten: list[str] = field(default_factory=list)
-    """Which windows could not be written, and why, one sentence each."""
+    """A sentence with the reason on each window that could not be written."""
     is_kept: bool = False
     """True if the spool folder was kept on request, or because some of its data is in no trace."""
     undeleted: str = ""
-    """Why the spool folder is there still though all is in traces; else empty."""
+    """The reason why the spool folder still exists although all its data is in traces; else empty."""
 
     @property
     def is_complete(self) -> bool:
@@ -116,7 +116,7 @@ class TraceDestinations:
     ) -> None:
         self._run = RunFolder(run_folder)
         self._named = {Path(os.path.realpath(folder)) for folder in named}
-        self._tell = log
+        self._log = log
         self._once = OnceLog()
 
     def choose(self, run: SpoolOwner, cycle: Cycle) -> list[TraceRecipe]:
@@ -168,7 +168,7 @@ class TraceDestinations:
 
     def _log_once(self, sentence: str) -> None:
         if self._once.is_first(sentence):
-            self._tell(sentence)
+            self._log(sentence)
 
 
 def recover(
@@ -219,10 +219,10 @@ def recover(
                 if run.redacts and not without_redaction:
                     raise TraceFileError(_REDACTS)
                 yield cleanup.remove_recovered(_recover_rank(run_folder, destinations, folder, run))
-        except Exception as error:  # no folder's failure may keep what is in the others from being recovered
+        except Exception as error:  # a failure in one folder must not prevent the recovery of the others
             yield cleanup.remove_unreadable(folder, error)
     for folder in without_run:
-        missing = TraceFileError("Its run.json, which says whose folder it is, is missing.")
+        missing = TraceFileError("Its run.json, which names the process that made it, is missing.")
         yield cleanup.remove_unreadable(folder, missing)
     if not keep:
         delete_empty_folders(run_folder)
@@ -273,7 +273,7 @@ def _folders_without_run(run_folder: Path) -> Iterator[Path]:
 
 
 def _remove_partials(run_folder: Path) -> None:
-    """Delete half-written files of dead processes beside traces, without following links."""
+    """Delete half-written files of dead processes in folders of traces, without following links."""
     for pattern in ("*/.manifest", "*/attempt*/.manifest"):
         for manifests in run_folder.glob(pattern):
             folder = manifests.parent.relative_to(run_folder)

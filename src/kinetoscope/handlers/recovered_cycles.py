@@ -155,7 +155,7 @@ class RankRecords:
         )
 
     def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:
-        """Return the window's begin and end on both clocks.
+        """Return the window's start and end on both clocks.
 
         All processes of a machine share them, so any track will do.
         """

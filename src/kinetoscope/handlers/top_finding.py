@@ -11,7 +11,7 @@ from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
 from kinetoscope.core.paths.atomic_file import remove_partials
 from kinetoscope.core.paths.short_paths import short_path
-from kinetoscope.core.text.wording import find_error_message, sanitize_sentence
+from kinetoscope.core.text.wording import describe_failure, sanitize_sentence
 from kinetoscope.recording.messages.end_report import REPORT
 
 MAX_SECONDS = 2.0
@@ -68,7 +68,7 @@ class TopFindingSearch:
             if self._has_given_up:  # while it was being started
                 self._process.kill()
             self._process.wait(until)
-        except OSError:  # no process can be started: a run that was saved is no place for an error about that
+        except OSError:  # no process can be started: the run is saved all the same, so this is not reported
             pass
         finally:
             self._process.kill_and_wait()
@@ -82,7 +82,7 @@ class TopFindingSearch:
 
     def _on_end(self, status: int, errors: str) -> None:
         if status:
-            self._reason = find_error_message(errors) or "the traces are too large"
+            self._reason = describe_failure(status, errors)
 
     def _describe_report(self, folder: Path, report: dict[str, Any] | None) -> str:
         path = _report_of(folder)

@@ -12,13 +12,13 @@ _MAX_NAMED_SHIFTS = 8
 
 
 class Alignable(Protocol):
-    """A file as `align` reads it, and ``shift_ns`` and ``stretch``, which it sets."""
+    """A file as `align` reads it, and ``shift_ns`` and ``drift``, which it sets."""
 
     path: str
     has_clock: bool
     aligned_at_ns: int | None
     shift_ns: int
-    stretch: DriftCorrection | None
+    drift: DriftCorrection | None
 
     @property
     def rank(self) -> int:
@@ -110,7 +110,7 @@ def _align_to_rank_0(files: Sequence[Alignable]) -> None:
     lines = [file.clock.line for file in files if file.rank == 0 and file.clock is not None]
     for file in files:
         if file.clock is not None:
-            file.shift_ns, file.stretch = file.clock.shift_to_rank_0(lines)
+            file.shift_ns, file.drift = file.clock.shift_to_rank_0(lines)
 
 
 def _align_on_sync(files: Sequence[Alignable]) -> bool:

@@ -25,7 +25,7 @@ _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Fault:
     """One fault, as a sentence.
 
     ``kind`` is syntax, events, nesting, tracks, times, clock, flows, pairs, ranks, mixed ranks or losses.
@@ -43,61 +43,62 @@ class FileCheck:
     ranks: list[int] = field(default_factory=list)
     world_size: int | None = None
     num_events: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Fault] = field(default_factory=list)
 
 
 def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> FileCheck:
     """Check one file: its syntax, the nesting of its spans, its clock, its flows and pairs.
 
-    A file that cannot be read is a finding, not an error. ``on_progress`` is called with the bytes done and the total.
+    A file that cannot be read has a fault of kind ``syntax``; no error is raised. ``on_progress`` is called with the
+    bytes done and the total.
     """
     name = os.fspath(path)
     progress = ByteProgress([name], on_progress, num_passes=1)
     try:
-        return findings_of(NativeRewriter(SurveyOptions(checks=True)).survey(name, 0, progress.advance))
+        return build_file_check(NativeRewriter(SurveyOptions(checks=True)).survey(name, 0, progress.advance))
     except TraceFileError as error:
         return unreadable(name, error)
 
 
 def unreadable(path: str, error: TraceFileError) -> FileCheck:
     """Return the result for a file that cannot be read."""
-    return FileCheck(path, findings=[Finding("syntax", str(error))])
+    return FileCheck(path, findings=[Fault("syntax", str(error))])
 
 
-def findings_of(file: InputFile) -> FileCheck:
-    """Return the faults of a file that was surveyed with ``checks``."""
+def build_file_check(file: InputFile) -> FileCheck:
+    """Build the check of a file that was surveyed with ``checks``."""
     info = file.header.get("distributedInfo")
     world_size = info.get("world_size") if isinstance(info, dict) else None
     check = FileCheck(file.path, file.ranks, world_size if isinstance(world_size, int) else None, file.counts["events"])
-    check.findings += [Finding("syntax", repair) for repair in (*file.repairs, *file.health.documents)]
-    check.findings += [Finding("events", sentence) for sentence in file.health.numbers]
-    check.findings += [Finding("times", sentence) for sentence in file.health.left_out]
-    check.findings += [Finding("mixed ranks", sentence) for sentence in file.health.mixed_ranks]
+    check.findings += [Fault("syntax", repair) for repair in (*file.repairs, *file.health.documents)]
+    check.findings += [Fault("events", sentence) for sentence in file.health.numbers]
+    check.findings += [Fault("times", sentence) for sentence in file.health.left_out]
+    check.findings += [Fault("mixed ranks", sentence) for sentence in file.health.mixed_ranks]
     if not file.has_clock:
         check.findings.append(
-            Finding("clock", "It has no clock, so its times cannot be compared with others. Merge it with --align-on.")
+            Fault("clock", "It has no clock, so its times cannot be compared with others. Merge it with --align-on.")
         )
     elif file.earliest_ns is not None and file.earliest_ns < UNIX_NS:
-        check.findings.append(Finding("clock", "Its earliest event is before 2001: its clock was wrong."))
-    check.findings += [Finding("losses", sentence) for sentence in describe_losses(kinetoscope_header(file.header))]
+        check.findings.append(Fault("clock", "Its earliest event is before 2001: its clock was wrong."))
+    check.findings += [Fault("losses", sentence) for sentence in describe_losses(kinetoscope_header(file.header))]
     check.findings += _counted(file.counts)
     return check
 
 
-def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
+def compare_checks(checks: Sequence[FileCheck]) -> list[Fault]:
     """Return the faults of the files together: missing ranks, or ranks of runs of different sizes."""
     sizes = {check.world_size for check in checks if check.world_size}
     if len(sizes) > 1:
         listed = ", ".join(map(str, sorted(sizes)))
-        return [Finding("ranks", f"The files are from runs of different sizes: {listed} ranks.")]
+        return [Fault("ranks", f"The files are from runs of different sizes: {listed} ranks.")]
     if not sizes or len(checks) < 2:
         return []
     present = {rank for check in checks for rank in check.ranks}
     missing = find_gaps(present, sizes.pop())
-    return [Finding("ranks", f"Ranks without a file here: {format_ranges(missing)}.")] if missing else []
+    return [Fault("ranks", f"Ranks without a file here: {format_ranges(missing)}.")] if missing else []
 
 
-def _counted(counts: dict[str, int]) -> Iterable[Finding]:
+def _counted(counts: dict[str, int]) -> Iterable[Fault]:
     sentences = {
         "clipped": ("nesting", "Spans that end a little after the span around them, which viewers may drop: {}."),
         "moved": ("nesting", "Spans that overlap others on their track, which viewers drop: {}."),
@@ -116,21 +117,21 @@ def _counted(counts: dict[str, int]) -> Iterable[Finding]:
     }
     for name, (kind, sentence) in sentences.items():
         if counts.get(name):
-            yield Finding(kind, sentence.format(f"{counts[name]:,}"))
+            yield Fault(kind, sentence.format(f"{counts[name]:,}"))
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedTrace:
-    """The faults of a trace, and ``done``: sentences on the repairs."""
+    """The faults of a trace, and ``repairs`` in sentences."""
 
     output: Path
     check: FileCheck
-    done: list[str]
+    repairs: list[str]
 
     @property
-    def left(self) -> list[Finding]:
+    def unrepaired(self) -> list[Fault]:
         """The faults that cannot be repaired without guessing."""
-        return [finding for finding in self.check.findings if finding.kind not in _REPAIRED_KINDS]
+        return [fault for fault in self.check.findings if fault.kind not in _REPAIRED_KINDS]
 
 
 def repair_trace(
@@ -161,7 +162,7 @@ def repair_trace(
     header = {key: value for key, value in file.header.items() if key != "traceEvents"}
     with trace_output(target, base_ns=base_ns, header=header) as writer:
         rewriter.rewrite(file, plan, writer, progress.advance)
-    return RepairedTrace(target, findings_of(file), _done(file, plan))
+    return RepairedTrace(target, build_file_check(file), _describe_repairs(file, plan))
 
 
 def _base_ns(file: InputFile) -> int:
@@ -180,7 +181,7 @@ def _shift_ns(file: InputFile, base_ns: int) -> int:
     return base_ns - earliest_ns // _SECOND_NS * _SECOND_NS if earliest_ns < base_ns or is_rounded else 0
 
 
-def _done(file: InputFile, plan: Plan) -> list[str]:
+def _describe_repairs(file: InputFile, plan: Plan) -> list[str]:
     counts = file.counts
     num_hidden, shift_s = counts["hidden"] + counts["hidden_flows"], file.shift_ns / 1e9
     sentences = [

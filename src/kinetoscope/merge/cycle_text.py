@@ -17,10 +17,10 @@ from kinetoscope.merge.input_file import InputFile, Plan, SurveyOptions, file_st
 from kinetoscope.merge.native_rewrite import INSPECT_AGAIN, INSPECT_CANONICAL, Rewrite, Survey, track_outputs
 from kinetoscope.native import native
 
-_INSPECT_RECORDED = INSPECT_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
+_INSPECT_RECORDED = INSPECT_CANONICAL | 4  # INSPECT_FIXED in `src/native/rewrite/event.h`
 _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones: recorded ones come before the file's
 _KEPT_IDS = 0, True
-_WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
+_WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, no drift
 
 
 class CycleEvents(Protocol):
@@ -75,7 +75,7 @@ class CycleText:
         """The file's header, and what was wrong with it."""
         return self._survey.trace
 
-    def place(self, tracks: RankTracks) -> None:
+    def assign_tracks(self, tracks: RankTracks) -> None:
         """Assign a track of the rank to each track of the file and of the cycle."""
         self._file = InputFile(
             path=self._path,

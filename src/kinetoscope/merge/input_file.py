@@ -80,7 +80,7 @@ class InputFile:
     counters: list[CounterSeries] | None = None
     """None if they were not requested, or are too many."""
     shift_ns: int = 0
-    stretch: DriftCorrection | None = None
+    drift: DriftCorrection | None = None
     ranks: list[int] = field(init=False)
     """The ranks of a merged file, in order; else the file's one rank."""
     is_merged: bool = field(init=False)
@@ -133,12 +133,12 @@ class InputFile:
 
     def common_ns(self, time_ns: int) -> int:
         """Convert a moment from the file's clock to the common clock."""
-        return (self.stretch.apply(time_ns) if self.stretch is not None else time_ns) + self.shift_ns
+        return (self.drift.apply(time_ns) if self.drift is not None else time_ns) + self.shift_ns
 
     def file_ns(self, time_ns: int) -> int:
         """Convert a moment from the common clock to the file's clock."""
         time_ns -= self.shift_ns
-        return self.stretch.revert(time_ns) if self.stretch is not None else time_ns
+        return self.drift.revert(time_ns) if self.drift is not None else time_ns
 
     def rank_of(self, pid: Any) -> int:
         """Return the rank of an event with that pid."""

@@ -213,7 +213,7 @@ def _link(path: Path, link: Path, opened: BinaryIO) -> bool:
     """Link to a file that is ``opened``; return False if that fails, or if another file is at ``path``."""
     try:
         os.link(path, link, follow_symlinks=False)
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError):  # systems whose link() cannot leave symbolic links as they are
         return False
     if os.path.samestat(link.lstat(), os.fstat(opened.fileno())):
         return True
@@ -328,8 +328,8 @@ class _Links:
         for manifest in manifests:
             self._by_start[manifest.start].append(manifest)
             self._by_id[manifest.agreed].append(manifest)
-            self._concurrent[manifest.start] |= manifest.beside
-            for start in manifest.beside:
+            self._concurrent[manifest.start] |= manifest.concurrent_starts
+            for start in manifest.concurrent_starts:
                 self._concurrent[start].add(manifest.start)
 
     def of(self, manifest: RankManifest) -> Iterator[RankManifest]:

@@ -13,6 +13,7 @@ from threading import Event, Lock, main_thread
 from typing import Any
 
 from kinetoscope.core.clock.clock import choose_base_ns
+from kinetoscope.core.paths.available_cores import count_cores
 from kinetoscope.core.text.wording import format_ranks
 from kinetoscope.errors import MergeError
 from kinetoscope.formats.header import is_distributed_info
@@ -98,8 +99,8 @@ def merge_traces(
     output = Path(output_file)
     paths = [os.fspath(path) for path in trace_files]
     num_threads = _choose_num_threads(paths) if num_threads is None else num_threads
-    questions = SurveyOptions(align_on, compares_counters=is_perfetto(output))
-    merging = _Merging(paths, questions, ranks, on_progress, num_threads)
+    options = SurveyOptions(align_on, compares_counters=is_perfetto(output))
+    merging = _Merging(paths, options, ranks, on_progress, num_threads)
     merging.align(align_on, align_all=align_all)
     merging.plan(window)
     header = merging.header(notes if is_perfetto(output) else [*notes, *merging.describe_time_span()], sources)
@@ -111,8 +112,7 @@ def merge_traces(
 
 def _choose_num_threads(paths: Sequence[str]) -> int:
     """Return how many files to read at a time: one while Python is ending, because no thread can be started then."""
-    num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(len(paths), num_processors, _MAX_THREADS) if main_thread().is_alive() else 1
+    return min(len(paths), count_cores(), _MAX_THREADS) if main_thread().is_alive() else 1
 
 
 class _AbandonedError(Exception):
@@ -125,7 +125,7 @@ class _Merging:
     def __init__(
         self,
         paths: list[str],
-        questions: SurveyOptions,
+        options: SurveyOptions,
         ranks: Collection[int] | None,
         on_progress: Progress | None,
         num_threads: int,
@@ -133,7 +133,7 @@ class _Merging:
         self._progress = ByteProgress(paths, on_progress)
         self._files = [
             (file, rewriter)
-            for file, rewriter in self._survey(paths, questions, num_threads)
+            for file, rewriter in self._survey(paths, options, num_threads)
             if ranks is None or set(file.ranks) & set(ranks)
         ]
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
@@ -145,10 +145,10 @@ class _Merging:
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
     def _survey(
-        self, paths: list[str], questions: SurveyOptions, num_threads: int
+        self, paths: list[str], options: SurveyOptions, num_threads: int
     ) -> Iterator[tuple[InputFile, NativeRewriter]]:
         """Each file and its rewriter, in the order of ``paths``; ``num_threads`` are read at a time."""
-        is_over = Event()  # when set, threads that still read a file give up
+        is_over = Event()  # when set, threads that still read a file stop
 
         def advance(size_bytes: int) -> None:
             if is_over.is_set():
@@ -156,7 +156,7 @@ class _Merging:
             self._progress.advance(size_bytes)
 
         def survey(position: int) -> tuple[InputFile, NativeRewriter]:
-            rewriter = NativeRewriter(questions)
+            rewriter = NativeRewriter(options)
             return rewriter.survey(paths[position], position, advance), rewriter
 
         if num_threads == 1:

@@ -57,14 +57,14 @@ Perfetto, and the number of the overlap track (0 for none)."""
 class NativeRewriter:
     """Surveys one file, then rewrites it."""
 
-    def __init__(self, questions: SurveyOptions) -> None:
-        self._questions = questions
+    def __init__(self, options: SurveyOptions) -> None:
+        self._options = options
         self._survey: Survey | None = None
 
     def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
         """Read the file and collect the facts that ``options`` select. Raises `TraceFileError`."""
         state = file_state(path)
-        survey = _survey_file(path, self._questions, on_bytes)
+        survey = _survey_file(path, self._options, on_bytes)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
         survey.require_events(path)
@@ -93,7 +93,7 @@ class NativeRewriter:
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Read the file again and write its events by ``plan``; add to its counts."""
-        survey = self._survey or _survey_file(file.path, self._questions, _ignore_progress)
+        survey = self._survey or _survey_file(file.path, self._options, _ignore_progress)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
         outputs, added = _keep_tracks(survey) if plan.keeps_tracks else (list(track_outputs(survey, file, plan)), [])
@@ -105,7 +105,7 @@ class NativeRewriter:
             bool(plan.windows),
             plan.keeps_tracks,
             writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
-            _stretch(file),
+            _drift_numbers(file),
         )
         if isinstance(writer, PerfettoWriter):
             survey.text.place_counters(
@@ -116,7 +116,7 @@ class NativeRewriter:
         renumber = None if plan.keeps_tracks else numbers.renumber
         try:
             leaves_out = survey.leaves_out_timeless
-            flows = BoundFlows() if self._questions.checks else None
+            flows = BoundFlows() if self._options.checks else None
             writing = Rewrite(survey.text, put, renumber, inspection, flows, leaves_out_timeless=leaves_out)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
             put(survey.text.finish_rewrite())
@@ -134,8 +134,8 @@ class NativeRewriter:
 class Survey:
     """A sink for the first pass over a file; ``facts`` are those that C has collected."""
 
-    def __init__(self, max_pending: int, questions: SurveyOptions, *, leaves_out_timeless: bool = False) -> None:
-        self._questions = questions
+    def __init__(self, max_pending: int, options: SurveyOptions, *, leaves_out_timeless: bool = False) -> None:
+        self._options = options
         self._max_pending = max_pending
         self.leaves_out_timeless = leaves_out_timeless
         self.text: Any = None
@@ -147,7 +147,7 @@ class Survey:
 
     def begin(self, header: dict[str, Any]) -> None:
         """Store the header of the file, with the base of its times."""
-        requested = self._questions
+        requested = self._options
         nests = requested.checks or "kinetoscope" not in header
         align_on = encode_text(requested.align_on) if requested.align_on is not None else b""
         self.text = native.TraceText(
@@ -178,7 +178,7 @@ class Survey:
         if not event_to_nanoseconds(event, 0):
             self.text.leave_out()
             return False
-        shown = adapt_to_viewers(event) if self._questions.checks else event
+        shown = adapt_to_viewers(event) if self._options.checks else event
         self._num_hidden += shown is None
         self._has_phases |= has_phase(event)
         self._num_repaired += shown is not event and shown is not None
@@ -189,7 +189,7 @@ class Survey:
         return self.text.survey(anew, 0, len(anew), True, INSPECT_CANONICAL)[0] == len(anew)
 
     def _split_pair(self, event: Event) -> Event:
-        is_wanted = self._questions.checks and not (self.leaves_out_timeless and has_lost_time(event))
+        is_wanted = self._options.checks and not (self.leaves_out_timeless and has_lost_time(event))
         return self._flows.part(event) if is_wanted else event
 
     @property
@@ -275,10 +275,10 @@ class Survey:
                 yield event
 
 
-def _survey_file(path: str, questions: SurveyOptions, on_bytes: Callable[[int], None]) -> Survey:
+def _survey_file(path: str, options: SurveyOptions, on_bytes: Callable[[int], None]) -> Survey:
     max_pending, leaves_out_timeless = _MAX_PENDING, False
     while True:
-        survey = Survey(max_pending, questions, leaves_out_timeless=leaves_out_timeless)
+        survey = Survey(max_pending, options, leaves_out_timeless=leaves_out_timeless)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if survey.has_timeless:
             leaves_out_timeless = True
@@ -338,9 +338,9 @@ class _TidAllocator:
             by_rank.setdefault(file.rank_of(pid), []).append(number)
         for rank, numbers in by_rank.items():
             if rank in plan.tracks:
-                self._place(rank, numbers, survey, file, plan)
+                self._assign_tracks(rank, numbers, survey, file, plan)
 
-    def _place(self, rank: int, numbers: list[int], survey: Survey, file: InputFile, plan: Plan) -> None:
+    def _assign_tracks(self, rank: int, numbers: list[int], survey: Survey, file: InputFile, plan: Plan) -> None:
         events = [event for event in survey.metadata if file.rank_of(event.get("pid")) == rank]
         events += [{"pid": survey.tracks[number][0], "tid": survey.tracks[number][1]} for number in numbers]
         overlaps = OverlapTracks(events)
@@ -356,7 +356,7 @@ class _TidAllocator:
             tracks.set_host(file.host)
         for _, level, number, (tid, overlap) in sorted(places, key=lambda place: place[:3]):
             pid, role = survey.tracks[number][0], survey.tracks[number][4]
-            placed = tracks.place(pid, tid, described, role, is_kinetoscope=file.is_kinetoscope)
+            placed = tracks.assign_track(pid, tid, described, role, is_kinetoscope=file.is_kinetoscope)
             self.tids[number, level] = placed, overlap
 
 
@@ -407,10 +407,10 @@ class Rewrite:
         return position == len(anew)
 
 
-def _stretch(file: InputFile) -> tuple[int, int, int]:
-    """Return the file's `Stretch` as numbers, relative to the file's base."""
-    stretch = file.stretch
-    return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
+def _drift_numbers(file: InputFile) -> tuple[int, int, int]:
+    """Return the numbers of the file's `DriftCorrection`, relative to the file's base."""
+    drift = file.drift
+    return (0, 0, 1) if drift is None else (drift.begin_ns - file.base_ns, drift.gain_ns, drift.over_ns)
 
 
 def _sorted_uuids(uuids: Collection[int]) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.manifest import AttemptAgreed, RanksBeside, RankStarted, TraceFinished, append_entry
+from kinetoscope.formats.manifest import AttemptAgreed, ConcurrentRanks, RankStarted, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
 
 
@@ -16,7 +16,7 @@ def start(folder: Path, rank: int, name: str, *, agreed: str = "", beside: tuple
     if agreed:
         append_entry(folder, rank, AttemptAgreed(agreed, name))
     if beside:
-        append_entry(folder, rank, RanksBeside(list(beside), name))
+        append_entry(folder, rank, ConcurrentRanks(list(beside), name))
 
 
 def finish(folder: Path, rank: int, path: str, name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.errors import SettingsError, TraceFileError
@@ -88,7 +88,7 @@ def test_a_trace_without_a_clock_gets_none(tmp_path):
 
 def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps([span(-1_500_000.25), span(10.5)]))
-    done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").done
+    done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").repairs
     assert done == ["All times moved by +2 s, so that viewers take them."]
     events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
     assert [event["ts"] for event in events] == [499_999.75, 2_000_010.5]
@@ -131,7 +131,7 @@ def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
     names = {event["tid"]: event["args"]["name"] for event in result["traceEvents"] if event["name"] == "thread_name"}
     assert names[result["traceEvents"][39]["tid"]] == "thread 1 (overlap 39)"
     again = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
-    assert again.done == ["Spans cut so that all nest: 0; moved: 39."]
+    assert again.repairs == ["Spans cut so that all nest: 0; moved: 39."]
 
 
 def test_a_note_names_the_overlap_track_by_its_number_where_others_were_there_before(tmp_path):
@@ -160,8 +160,8 @@ def test_repair_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
     result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
     assert [finding.kind for finding in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
-    assert result.done[-1] == "Spans cut so that all nest: 0; moved: 1."
-    assert [finding.kind for finding in result.left] == ["clock", "pairs"]
+    assert result.repairs[-1] == "Spans cut so that all nest: 0; moved: 1."
+    assert [finding.kind for finding in result.unrepaired] == ["clock", "pairs"]
 
 
 def test_file_is_repaired_in_place_and_compressed_by_its_suffix(tmp_path):
@@ -186,8 +186,12 @@ def test_perfettos_format_is_refused(tmp_path):
         repair_trace(tmp_path / "in.json", tmp_path / "out.pftrace")
 
 
+TWO_RANKS = [{"ph": "X", "ts": 0.0, "name": "ProfilerStep#3", "cat": "cpu_op", "dur": dur} for dur in (1.001, 0.001)]
+
+
 @QUIET
 @given(events)
+@example(TWO_RANKS)
 def test_any_events_are_repaired_as_by_the_reference(tmp_path, monkeypatch, events):
     (tmp_path / "in.json").write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
     repaired = repaired_trace(tmp_path)
@@ -202,8 +206,8 @@ def repaired_trace(folder):
         repaired = repair_trace(folder / "in.json", folder / "out.json")
     except TraceFileError as error:  # no event has a phase
         return str(error)
-    assert {finding.kind for finding in check_trace(folder / "out.json").findings} <= {"pairs", "clock"}
-    return repaired.done, json.loads((folder / "out.json").read_bytes(), parse_constant=pytest.fail)
+    assert {fault.kind for fault in check_trace(folder / "out.json").findings} <= {"pairs", "clock", "mixed ranks"}
+    return repaired.repairs, json.loads((folder / "out.json").read_bytes(), parse_constant=pytest.fail)
 
 
 def test_events_hidden_by_viewers_give_a_file_no_clock(tmp_path):
