@@ -58,8 +58,8 @@ class _Cluster:
                 except KilledWorker as error:
                     raise ClusterError(
                         f"Cannot read {name} on the Dask cluster: one worker after another ended while it read it, "
-                        f"the last one at {error.last_worker.address}. The log of that worker says why; if it lacked "
-                        "memory, start workers with a higher --memory-limit."
+                        f"the last one at {error.last_worker.address}. The log of that worker has the reason; if it "
+                        "lacked memory, start workers with a higher --memory-limit."
                     ) from error
                 except CancelledError as error:
                     raise ClusterError(

@@ -29,7 +29,7 @@ from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathErro
 from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.manifest import STARTED, find_empty_reason
+from kinetoscope.formats.manifest import START_FILE, find_empty_reason
 from kinetoscope.frames.all_steps import find_run_pulses
 from kinetoscope.frames.events import TraceEvents, block_frame, build_events
 from kinetoscope.frames.executors import map_function
@@ -107,8 +107,8 @@ def _load_in_any(home: tuple[str, int], name: str, *, cache: bool) -> Trace | No
     trace = load_one(name, cache=cache)
     if here == home:
         return trace
-    is_kept = cache and (place := _cache_place(name)) is not None and place.find() is not None
-    return None if is_kept and here[0] == home[0] else trace.in_memory()
+    is_cached = cache and (entry := _find_cache_entry(name)) is not None and entry.find() is not None
+    return None if is_cached and here[0] == home[0] else trace.in_memory()
 
 
 def _this_process() -> tuple[str, int]:
@@ -116,7 +116,7 @@ def _this_process() -> tuple[str, int]:
 
 
 def list_traces(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
-    """Return the names of the traces that ``source`` means, of one attempt of a run.
+    """Return the names of the traces of ``source``, of one attempt of a run.
 
     Args:
         source: as `load` takes it.
@@ -152,14 +152,14 @@ def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None]
     if name.endswith(SUFFIX):
         require_regular(name.removeprefix(_FILE_URL))
         return Trace(str(name), *read_parquet(name))
-    mark = fingerprint(name) if cache else None
-    place = _cache_place(name) if mark is not None else None
-    if place is not None and (kept := place.find()) is not None:
+    state = fingerprint(name) if cache else None
+    entry = _find_cache_entry(name) if state is not None else None
+    if entry is not None and (cached := entry.find()) is not None:
         with suppress(TraceFileError):  # the file or our version has changed: read the file again
-            return Trace(str(name), *read_parquet(kept, mark))
+            return Trace(str(name), *read_parquet(cached, state))
     trace = read_trace(name, on_bytes)
-    if place is not None:
-        _write_cache(trace, place, mark)
+    if entry is not None:
+        _write_cache(trace, entry, state)
     return Trace(str(name), trace.about, trace.frame.lazy())
 
 
@@ -198,17 +198,17 @@ class _Blocks:
             )
 
 
-def _cache_place(name: str) -> CacheEntry | None:
+def _find_cache_entry(name: str) -> CacheEntry | None:
     with suppress(OSError):
         return CacheEntry.of_trace(name)
     return None
 
 
-def _write_cache(trace: TraceEvents, place: CacheEntry, mark: str | None) -> None:
+def _write_cache(trace: TraceEvents, entry: CacheEntry, state: str | None) -> None:
     """Write the cache. If that fails, the file is read again next time."""
     with suppress(OSError):
-        write_parquet(trace, place.path, mark)
-        place.evict()
+        write_parquet(trace, entry.path, state)
+        entry.evict()
 
 
 def build_attempt_notes(source: object, attempt: int | None = None) -> list[str]:
@@ -275,18 +275,22 @@ def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
         UnsafePathError: for a link.
     """
     by_attempt = {
-        number: _list_traces_of_attempt(folder, place)
-        for number, place in find_relative_attempt_folders(folder, traces).items()
+        number: _list_traces_of_attempt(folder, attempt_folder)
+        for number, attempt_folder in find_relative_attempt_folders(folder, traces).items()
     }
     return {number: names for number, names in by_attempt.items() if names}
 
 
-def _list_traces_of_attempt(folder: Path, place: str) -> list[str]:
+def _list_traces_of_attempt(folder: Path, attempt_folder: str) -> list[str]:
     """Return the traces in a folder without merged ones, which hold the same events again.
 
     The merged trace of a single trace is that trace: a hard link to it, or a copy.
     """
-    files = [name for name in find_files(folder, place, (*JSON_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
+    files = [
+        name
+        for name in find_files(folder, attempt_folder, (*JSON_SUFFIXES, SUFFIX))
+        if os.path.basename(name) != START_FILE
+    ]
     heads: dict[str, bytes] = {name: _read_head(name) for name in files}
     kept: list[str] = []
     for name in sorted(files, key=_is_called_merged):

@@ -8,8 +8,8 @@ import polars as pl
 _BUILDERS: list[Callable[[Iterable[Any]], pl.DataFrame]] = []
 
 
-def build_modules_with(build: Callable[[Iterable[Any]], pl.DataFrame]) -> None:
-    """Build the table of modules with a function from traces to it."""
+def set_module_builder(build: Callable[[Iterable[Any]], pl.DataFrame]) -> None:
+    """Set the function that builds the table of modules of traces."""
     _BUILDERS[:] = [build]
 
 

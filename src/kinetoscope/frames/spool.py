@@ -105,7 +105,7 @@ def is_redacted(folder: Path) -> bool:
     try:
         return read_spool_owner(folder).redacts
     except TraceFileError:
-        return False  # `read_spool` says why it cannot be read
+        return False  # `read_spool` reports why it cannot be read
 
 
 def read_attempt(folder: Path) -> int:
@@ -113,7 +113,7 @@ def read_attempt(folder: Path) -> int:
     try:
         return read_spool_owner(folder).attempt.restart
     except TraceFileError:
-        return 0  # `read_spool` says why it cannot be read
+        return 0  # `read_spool` reports why it cannot be read
 
 
 class _Rows:

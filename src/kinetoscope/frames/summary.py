@@ -148,7 +148,7 @@ def _format_rank(summary: TraceSummary) -> str:
 
 def _format_clock(summary: TraceSummary) -> str:
     if not summary.has_clock:
-        return "its own: other traces can be aligned with it only on a span that both have"
+        return "not unix time: other traces can be aligned with it only on a span that both have"
     bound = "" if summary.clock_bound_ns is None else f", read to within {summary.clock_bound_ns / 1e3:.1f} us"
     return f"unix time{bound}"
 

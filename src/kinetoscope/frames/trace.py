@@ -182,7 +182,7 @@ class Trace(TraceHeader):
         """Return the windows of a rank in a merged trace."""
         tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
         events = self._events.filter(pl.col("track").is_in(tracks.implode()))
-        listed = self._own_header.get("files")
+        listed = self._kinetoscope_header.get("files")
         files = [file for file in listed if isinstance(file, dict)] if isinstance(listed, list) else []
         files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
         files.sort(key=lambda file: file["begin_ns"])

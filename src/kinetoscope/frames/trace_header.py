@@ -21,7 +21,7 @@ class TraceHeader:
         """The rank in the file's header, else in its name; None if neither has one, or if the trace is merged."""
         if self.is_merged:
             return None
-        for header in (self._own_header, self._distributed_info):
+        for header in (self._kinetoscope_header, self._distributed_info):
             rank = header.get("rank")
             if isinstance(rank, int) and rank >= 0:
                 return rank
@@ -30,14 +30,14 @@ class TraceHeader:
     @property
     def is_merged(self) -> bool:
         """True for a merged trace, in which each rank is a process whose pid is the rank."""
-        return bool(self._own_header.get("merged"))
+        return bool(self._kinetoscope_header.get("merged"))
 
     @property
     def notes(self) -> list[str]:
         """Notes in sentences, for example on files that a merge left out and on lost records."""
-        notes = self._own_header.get("notes")
+        notes = self._kinetoscope_header.get("notes")
         sentences = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-        return sentences + describe_losses(self._own_header)
+        return sentences + describe_losses(self._kinetoscope_header)
 
     @property
     def is_cut(self) -> bool:
@@ -53,24 +53,24 @@ class TraceHeader:
     @property
     def host(self) -> str | None:
         """The machine on which the trace was recorded, if the file has it."""
-        host = self._own_header.get("host") or self.header.get("host_name")
+        host = self._kinetoscope_header.get("host") or self.header.get("host_name")
         return str(host) if host else None
 
     @property
     def clock_bound_ns(self) -> int | None:
         """The error bound of its clock compared with rank 0's: 0 if they share one, None if unknown."""
-        bound = read_object(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        bound = read_object(self._kinetoscope_header, "clock", "beside_rank0").get("bound_ns")
         return bound if isinstance(bound, int) else None
 
     @property
     def clock(self) -> FileClock | None:
         """Its clock's offsets to unix time and to rank 0's; None if the file has none, or is merged."""
-        return None if self.is_merged else parse_file_clock(self._own_header)
+        return None if self.is_merged else parse_file_clock(self._kinetoscope_header)
 
     @property
     def run_name(self) -> str | None:
         """The name of the run, if the file has it."""
-        name = self._own_header.get("run_name")
+        name = self._kinetoscope_header.get("run_name")
         return name if isinstance(name, str) else None
 
     @property
@@ -82,14 +82,14 @@ class TraceHeader:
     @property
     def is_recovered(self) -> bool:
         """True if `recover` made it, or a part of a merged trace, of the unsaved data of a killed process."""
-        listed = self._own_header.get("files")
+        listed = self._kinetoscope_header.get("files")
         headers = [read_object(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
         return any(header.get("recovered") is True for header in headers)
 
     @property
     def warmup_batches(self) -> list[tuple[int, int]]:
         """The batches that only warmed up before the recording: the first, and the first one after them."""
-        listed = self._own_header.get("warmup_batches")
+        listed = self._kinetoscope_header.get("warmup_batches")
         pairs = listed if isinstance(listed, list) else []
         return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
 
@@ -141,12 +141,12 @@ class TraceHeader:
     @property
     def _headers_of_files(self) -> list[dict[str, Any]]:
         """Kinetoscope's headers; of a merged trace those of the files in it."""
-        files = self._own_header.get("files")
+        files = self._kinetoscope_header.get("files")
         listed = [read_object(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
-        return listed if self.is_merged else [self._own_header]
+        return listed if self.is_merged else [self._kinetoscope_header]
 
     @property
-    def _own_header(self) -> dict[str, Any]:
+    def _kinetoscope_header(self) -> dict[str, Any]:
         return read_object(self.header, "kinetoscope")
 
     @property

@@ -28,7 +28,8 @@ _TIMES = ("ts", "dur")
 _NEVER_NULL = ("kind", "phase", "name", "track")
 
 
-Place = str | int | float | bool | None
+_Id = str | int | float | bool | None
+"""A pid or a tid, as the trace has it."""
 
 
 class _Header(msgspec.Struct):
@@ -36,15 +37,16 @@ class _Header(msgspec.Struct):
 
     version: int
     fingerprint: str | None
-    tracks: list[tuple[Place, Place]]
+    tracks: list[tuple[_Id, _Id]]
     header: dict[str, Any]
     repairs: list[str]
     base_ns: Count
     has_clock: bool
-    spellings: list[tuple[Place, Place]] = msgspec.field(name="written", default_factory=list)
+    spellings: list[tuple[_Id, _Id]] = msgspec.field(name="written", default_factory=list)
 
 
-_READER = msgspec.json.Decoder(_Header | None)  # made once: msgspec must not learn a struct on two threads at once
+# Made once: msgspec crashes if two threads read a type of struct for the first time.
+_READER = msgspec.json.Decoder(_Header | None)
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
@@ -121,7 +123,7 @@ def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[T
     events = pl.scan_parquet(_rewound(source), glob=False)
     if (why := _find_schema_error(events, len(about.tracks))) is not None:
         raise TraceFileError(f"Cannot read {name}: its events are not those of a trace: {why}. Convert it again.")
-    tracks, spellings = ([(pid, tid) for pid, tid in places] for places in (about.tracks, about.spellings))
+    tracks, spellings = ([(pid, tid) for pid, tid in ids] for ids in (about.tracks, about.spellings))
     return TraceInfo(tracks, about.header, about.repairs, about.base_ns, about.has_clock, spellings), events
 
 

@@ -19,7 +19,7 @@ class TraceSet(Sequence[Trace]):
     """Traces of several ranks, or cycles, in the order of their ranks and names.
 
     Its frames are the concatenated frames of its traces, with two more columns: ``rank``, and ``trace``, the index of
-    the trace in the set, which tells tracks of different traces apart.
+    the trace in the set, which distinguishes tracks of different traces.
     """
 
     def __init__(self, traces: Sequence[Trace], pulses: Sequence[Pulse] = ()) -> None:

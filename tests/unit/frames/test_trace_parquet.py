@@ -112,7 +112,7 @@ def test_the_least_recently_used_cache_files_are_deleted_when_there_is_too_much(
 
 def test_a_cache_file_that_was_just_used_is_not_deleted_for_a_new_one(tmp_path, own_cache, monkeypatch):
     first = kinetoscope.load(write(tmp_path / "0.json"))
-    first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache only when it is asked
+    first = kinetoscope.load(tmp_path / "0.json")  # it reads the cache only when events are needed
     monkeypatch.setattr(user_cache, "MAX_CACHE_BYTES", next(own_cache.iterdir()).stat().st_size)
     assert kinetoscope.load(write(tmp_path / "1.json")).spans.collect().height == 1
     assert first.spans.collect().height == 1
