@@ -62,7 +62,7 @@ class ConfidencePolicy:
         It is not high while loops wait for a CPU, or where one step gains most of the saving.
         """
         share = self._delay.certain_share_of_step(effect, worth_ns)
-        is_estimate |= self._delay.lowers(effect)
+        is_estimate |= self._delay.lowers_confidence(effect)
         confidence = self.of_share(share, high_share, is_estimate=is_estimate)
         is_hiccup = confidence == "high" and fix is not None and self._savings.is_of_one_step(fix)
         return "medium" if is_hiccup else confidence

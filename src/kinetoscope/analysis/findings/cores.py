@@ -13,33 +13,42 @@ _MIN_IDLE_SHARE = 0.75
 
 
 class Cores(NamedTuple):
-    """CPU use of the run and of others, as shares of all cores; ``num`` is None where it is unknown."""
+    """CPU use of the run and of others, as shares of all cores; ``others`` and ``num`` are None where unknown."""
 
     own: float
-    others: float
+    others: float | None
     num: int | None
 
     @property
+    def busy(self) -> float:
+        """The share of all cores that is known to be in use."""
+        return self.own + (self.others or 0.0)
+
+    @property
     def num_free(self) -> float | None:
-        """The number of idle cores, None where the number of cores is unknown."""
-        return None if self.num is None else max(0.0, self.num * (1 - self.own - self.others))
+        """The number of idle cores, None where it is unknown."""
+        return None if self.num is None or self.others is None else max(0.0, self.num * (1 - self.busy))
 
     def max_new_workers(self, loop_share: float) -> int | None:
-        """Return how many workers find a core, None where that is unknown.
+        """Return how many workers find a core at most, None where that is unknown.
 
         The loop's own core counts for the share of the time that it would no longer build batches.
         """
-        if self.num_free is not None:
-            return math.floor(self.num_free + loop_share + 1 - _MIN_IDLE_SHARE)
-        return 0 if self.own + self.others >= MIN_BUSY_SHARE else None
+        if self.num is not None:
+            return math.floor(max(0.0, self.num * (1 - self.busy)) + loop_share + 1 - _MIN_IDLE_SHARE)
+        return 0 if self.busy >= MIN_BUSY_SHARE else None
 
 
 def find_cores(cpu: CpuEvidence) -> Cores | None:
-    """Return the use of the cores; None where it was not recorded for long enough.
+    """Return the use of the cores; None where neither that of the run nor that of the machine was recorded.
 
-    Where only the machine's percentage is known, all of it counts as the run's own.
+    Linux counts the CPU time of the run in ns, that of all processes in ticks: in a short window, only the first is
+    known. Where only the machine's percentage is known, all of it counts as the run's own.
     """
-    use = cpu.use
-    if use.own_share is not None and use.others_share is not None and use.num_cores:
-        return Cores(use.own_share, use.others_share, use.num_cores)
-    return None if cpu.machine_percent is None else Cores(cpu.machine_percent / 100, 0.0, None)
+    use, machine = cpu.use, None if cpu.machine_percent is None else cpu.machine_percent / 100
+    if use.own_share is None or not use.num_cores:
+        return None if machine is None else Cores(machine, 0.0, None)
+    others = use.others_share
+    if others is None and machine is not None:
+        others = max(0.0, machine - use.own_share)
+    return Cores(use.own_share, others, use.num_cores)

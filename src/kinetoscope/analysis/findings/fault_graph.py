@@ -1,4 +1,4 @@
-"""Variants of a run's replay, in which findings change something else than usual, such as small kernels or copies."""
+"""Variants of a run's replay in which a change removes other times than usual, as those of small kernels."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -19,8 +19,8 @@ _MAX_EMPTY_KERNEL_NS = 5_000
 MIN_SMALL_KERNELS = 8
 """Number of consecutive small kernels that is a run of them."""
 
-NO_KERNELS = f"(?i)^memset|{COPY}"
-"""Names of device events that are no kernels."""
+COPY_OR_MEMSET = f"(?i)^memset|{COPY}"
+"""Names of copies and memory sets."""
 
 Variant = Literal[
     "as_recorded",
@@ -38,7 +38,7 @@ Variant = Literal[
 
 
 class FaultGraph:
-    """A `ReplayGraph`, as recorded, and in variants in which a change removes something else than usual."""
+    """A `ReplayGraph`, as recorded, and its variants in which a change removes other times than usual."""
 
     def __init__(self, graph: ReplayGraph) -> None:
         self.as_recorded = graph
@@ -50,7 +50,7 @@ class FaultGraph:
 
     def saved_ns(self, change: Change) -> int:
         """Return the time that the run gains by a change of the graph as recorded, computed once."""
-        key = (change.without, change.on_time, change.even, change.as_others, frozenset(change.faster.items()))
+        key = (change.without, change.on_time, change.balanced, change.at_usual_load, frozenset(change.faster.items()))
         if key not in self._saved:
             self._saved[key] = self.as_recorded.saving_ns(change)
         return self._saved[key]
@@ -66,15 +66,15 @@ class FaultGraph:
         slacks = self.as_recorded.slacks
         return FaultGraph(replace(self.as_recorded, slacks=slacks.clear())) if len(slacks) else self
 
-    def without_small_runs(self, *, with_operators: bool = False, python: str = "spare_python") -> ReplayGraph:
-        """Return the graph without runs of small kernels in ``python``, only the spare part of it, and in ``launch``.
+    def without_small_runs(self, *, with_operators: bool = False, python: str = "avoidable_python") -> ReplayGraph:
+        """Return the graph in which ``launch`` and ``python`` leave out the CPU work for runs of small kernels.
 
         Args:
             with_operators: count the time of operators before a launch as ``launch``.
             python: the column that counts as ``python``.
         """
-        is_own = pl.col("is_launched") & pl.lit(with_operators)
-        launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(_operator_ns()).otherwise(0)
+        is_operator_counted = pl.col("is_launched") & pl.lit(with_operators)
+        launch = pl.col("launch").fill_null(0) + pl.when(is_operator_counted).then(_operator_ns()).otherwise(0)
         counted = {"python": pl.col(python), "launch": launch}
         outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
         return self._replace_edges(self.edges.with_columns(**outside))
@@ -118,9 +118,9 @@ class FaultGraph:
     def only_waits_for_batches(self) -> ReplayGraph:
         """Return the graph in which ``data`` is only the avoidable part: fetching a batch that is ready takes time."""
         edges = self.as_recorded.edges
-        if edges["data"].equals(edges["spare_data"]):
+        if edges["data"].equals(edges["avoidable_data"]):
             return self.as_recorded
-        return self._replace_edges(edges.with_columns(data="spare_data"))
+        return self._replace_edges(edges.with_columns(data="avoidable_data"))
 
     def only_copies_that_block(self) -> ReplayGraph:
         """Return the graph in which ``sync`` is only waits for copies to the device."""
@@ -188,7 +188,7 @@ class FaultGraph:
 def _operator_ns() -> pl.Expr:
     """Return the time of operators in a CPU edge.
 
-    Above `MIN_CPU_OPERATOR_NS` the CPU did something else, or it is the time of an operator on the CPU.
+    Above `MIN_CPU_OPERATOR_NS` the CPU did other work, or it is the time of an operator on the CPU.
     """
     return (pl.col("weight") - pl.sum_horizontal(*PARTS, *CPU_OPERATORS)).clip(0, MIN_CPU_OPERATOR_NS)
 
@@ -207,6 +207,6 @@ def _launches(edges: pl.DataFrame) -> pl.DataFrame:
     duration.
     """
     kind = pl.col("kind")
-    kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(NO_KERNELS))
+    kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(COPY_OR_MEMSET))
     launches = edges.filter(kind == "launch").select(begin="target", target="source")
     return launches.join(kernels.select(begin="source", takes_ns="weight"), on="begin")

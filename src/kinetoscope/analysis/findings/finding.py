@@ -18,7 +18,7 @@ MAX_NAMED = 3
 _ID_DIGITS = 4
 """Hexadecimal digits of a location's digest in an id: 65,536 locations per kind."""
 
-_REACHABLE = "reachable_saving_ns"
+REACHABLE_SAVING = "reachable_saving_ns"
 """Evidence of findings whose advised change saves less than 80 % of the saving (the contract's share)."""
 
 _MAX_RANKS_IN_ID = 4
@@ -82,12 +82,12 @@ class Finding(PlainData, NotebookRepr):
     @property
     def is_upper_bound(self) -> bool:
         """True if the change that it advises may save less than ``saving_ns_per_step``."""
-        return _REACHABLE in dict(self.evidence)
+        return REACHABLE_SAVING in dict(self.evidence)
 
     @property
     def reachable_share(self) -> float | None:
         """The share of a step that settings alone save, such as more workers; None without a saving."""
-        reachable_ns = dict(self.evidence).get(_REACHABLE)
+        reachable_ns = dict(self.evidence).get(REACHABLE_SAVING)
         if self.saving_share is None or reachable_ns is None or not self.saving_ns_per_step:
             return self.saving_share
         return self.saving_share * reachable_ns / self.saving_ns_per_step

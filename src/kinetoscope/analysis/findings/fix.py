@@ -1,4 +1,4 @@
-"""Fixes of findings: the change of a replay that stands for each."""
+"""Fixes of findings, as changes of a replay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from kinetoscope.analysis.replay.replay import Change
 class Fix:
     """A change of one variant of the run's graph, as plain data.
 
-    It must gain as much without waits for the ranks ``late``, with stages ``slow`` as fast as the others, and without
-    the parts ``beyond``: its largest possible saving is the one with them.
+    Its saving is that without waits for the ranks ``late``, with the stages ``slow`` as fast as the others, and without
+    the parts ``beyond``. Its largest possible saving includes these.
     """
 
     change: Change
@@ -38,9 +38,9 @@ class Fix:
 
     def _saved_ns(self, saved_with: Callable[[Change], int], saved_without: Callable[[Change], int]) -> int:
         saved_ns = saved_with(self.change)
-        others = Change(self.beyond, on_time=self.late, as_others=self.slow)
+        others = Change(self.beyond, on_time=self.late, at_usual_load=self.slow)
         if others != Change():
-            on_time, slow = self.late | self.change.on_time, self.slow | self.change.as_others
-            both = replace(self.change, without=self.change.without | self.beyond, on_time=on_time, as_others=slow)
+            on_time, slow = self.late | self.change.on_time, self.slow | self.change.at_usual_load
+            both = replace(self.change, without=self.change.without | self.beyond, on_time=on_time, at_usual_load=slow)
             saved_ns = min(saved_ns, saved_with(both) - saved_without(others))
         return saved_ns

@@ -40,7 +40,7 @@ _MIN_LENGTHS = 3
 
 
 def find_load_imbalance(evidence: Evidence) -> Iterator[Finding]:
-    """Find ranks that have the most to compute in turns."""
+    """Find ranks that alternately have the most to compute."""
     if not (ranks := evidence.stragglers.uneven.ranks):
         return
     fix = Fix(evidence.stragglers.uneven.change)
@@ -66,7 +66,7 @@ def find_load_imbalance(evidence: Evidence) -> Iterator[Finding]:
 
 
 def find_slow_stages(evidence: Evidence) -> Iterator[Finding]:
-    """Find stages of a pipeline that have more to do than the others."""
+    """Find stages of a pipeline that compute more than the others."""
     slow, communication = evidence.slow_stages, evidence.communication
     if communication is None or (pipeline := communication.pipeline) is None or not slow.ranks:
         return

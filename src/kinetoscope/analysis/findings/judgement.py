@@ -30,7 +30,7 @@ class Judgement:
 def judge_run(
     rows: RunRows, graph: ReplayGraph, windows: Sequence[WindowEvidence], candidates: StragglerCandidates
 ) -> Judgement:
-    """Return the findings of a run of its rows, its replay, the evidence in its windows, and its late ranks."""
+    """Return the findings of a run, from its rows, its replay, the evidence of its windows, and its late ranks."""
     if not rows.step_ns:
         return Judgement([], rows.stragglers)
     evidence = Evidence(rows, graph, windows, candidates)

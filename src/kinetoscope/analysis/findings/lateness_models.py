@@ -23,9 +23,9 @@ class ReplayedLateness:
         self.graph, self._rows, self._savings = savings.graph, rows, savings
         self.candidates: Sequence[StragglerRow] = candidates.candidates
 
-    def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
+    def find_still_late(self, on_time: frozenset[int]) -> list[StragglerRow]:
         """Return the ranks that are late in the replay, the latest first."""
-        return self._find_later(self.graph.as_recorded, Change(on_time=on_time))
+        return self._find_still_late(self.graph.as_recorded, Change(on_time=on_time))
 
     def find_late_once(self, on_time: frozenset[int]) -> list[StragglerRow]:
         """Return the ranks that are late in a single step of the replay."""
@@ -37,9 +37,9 @@ class ReplayedLateness:
 
     def find_late_with(self, graph: ReplayGraph, change: Change) -> set[int]:
         """Return the ranks that are late in a replay with a change, in several steps or in one."""
-        return {row.rank for row in (*self._find_later(graph, change), *self._find_late_once(graph, change))}
+        return {row.rank for row in (*self._find_still_late(graph, change), *self._find_late_once(graph, change))}
 
-    def _find_later(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
+    def _find_still_late(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
         return find_replayed_stragglers(graph.lateness_by_rank(change), self._rows.steps)
 
     def _find_late_once(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
@@ -57,7 +57,7 @@ class RecordedLateness:
         self._rows, self._calls, self._phases = rows, candidates.calls, candidates.phases
         self.candidates: Sequence[StragglerRow] = rows.stragglers
 
-    def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
+    def find_still_late(self, on_time: frozenset[int]) -> list[StragglerRow]:
         """Return no rank: the recorded calls show all late ranks."""
         return []
 
@@ -68,7 +68,7 @@ class RecordedLateness:
         return [row for row in rows if row.cost_ns_per_step >= MIN_ONCE_SHARE * self._rows.step_ns]
 
     def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
-        """Return by how much earlier calls would start, per step in ns."""
+        """Return the time by which calls would start earlier, in ns per step."""
         saved_ns = sum(_earlier_ns(late_ns, on_time) for late_ns in self._lateness())
         return saved_ns / self._num_steps
 
@@ -81,7 +81,7 @@ class RecordedLateness:
         return max(1, self._rows.num_steps)
 
     def _lateness(self) -> Iterator[Mapping[int, float]]:
-        """Yield by rank how late it was to each call, or in each step where phases show it."""
+        """Yield the lateness of each rank to each call, or in each step where phases show it."""
         for call in self._calls:
             if call.waits_ns is not None:
                 last_start_ns, max_wait_ns = max(call.starts_ns), max(call.waits_ns)
@@ -92,5 +92,5 @@ class RecordedLateness:
 
 
 def _earlier_ns(late_ns: Mapping[int, float], on_time: Collection[int]) -> float:
-    """Return how much earlier the last rank starts if some are on time."""
+    """Return the time by which the last rank starts earlier if some are on time."""
     return max(late_ns.values()) - max((ns for rank, ns in late_ns.items() if rank not in on_time), default=0.0)

@@ -1,4 +1,4 @@
-"""Load imbalance: ranks that wait for each other in turns because of unequal batches or experts."""
+"""Load imbalance: ranks that alternately wait for each other because of unequal batches or experts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class LoadImbalance:
     @property
     def change(self) -> Change:
         """The replay in which these ranks have even loads."""
-        return Change(even=self.ranks)
+        return Change(balanced=self.ranks)
 
 
 def find_load_imbalance(
@@ -35,7 +35,7 @@ def find_load_imbalance(
     late_with: FindLateRanks,
     step_ns: float,
 ) -> LoadImbalance:
-    """Return the ranks with uneven loads: nearly all have more than the mean in turns, and even loads save enough."""
+    """Return the ranks with uneven loads: nearly all exceed the mean at some time, and even loads save enough."""
     graph = savings.graph
     rows = graph.as_recorded.load_rows(ranks)
     if not len(graph.as_recorded.exchanges) and not has_uneven_steps(rows):

@@ -1,7 +1,7 @@
 """Advice on an input-bound loop, and the saving that the advised change can reach on the cores that are free."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kinetoscope.analysis.findings.batch_transfer_advice import (
     BUILT_BY_LOOP,
@@ -12,6 +12,7 @@ from kinetoscope.analysis.findings.batch_transfer_advice import (
 from kinetoscope.analysis.findings.cores import MIN_BUSY_SHARE, find_cores
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.finding import REACHABLE_SAVING, Finding
 from kinetoscope.analysis.findings.loader_costs import batch_transfer_costs
 from kinetoscope.core.text.wording import format_percent
 
@@ -66,6 +67,29 @@ def advise_on_loader(evidence: Evidence, loader: LoaderEvidence, saving_ns: floa
     return _Loop(evidence, loader, loader.wait_ns if saving_ns is None else saving_ns).advice()
 
 
+def limit_reach_without_recording(finding: Finding, cost_ns: float, step_ns: float) -> Finding:
+    """Return an input-bound finding that predicts no more than the cores allow in steps that are not recorded.
+
+    Recording makes the loop's Python slower, and so leaves threads of torch idle for longer than they are without it.
+
+    Args:
+        finding: a finding of any kind; others are returned unmodified.
+        cost_ns: CPU time per step that recording adds.
+        step_ns: recorded step time.
+    """
+    evidence = dict(finding.evidence)
+    min_step_ns, num_cores = evidence.get("min_step_ns"), evidence.get("num_cores")
+    reachable_share = finding.reachable_share
+    if not min_step_ns or not num_cores or not reachable_share or not finding.saving_share or cost_ns >= step_ns:
+        return finding
+    share = max(0.0, 1 - (min_step_ns - cost_ns / num_cores) / (step_ns - cost_ns))
+    if share >= min(reachable_share, MIN_REACHED_SHARE * finding.saving_share):
+        return finding
+    evidence[REACHABLE_SAVING] = (finding.saving_ns_per_step or 0) * share / finding.saving_share
+    confidence = "medium" if finding.confidence == "high" else finding.confidence
+    return replace(finding, evidence=tuple(evidence.items()), confidence=confidence)
+
+
 class _Loop:
     """An input-bound loop and its loader. Times are ns per step, or per batch where a name or docstring has it."""
 
@@ -98,7 +122,7 @@ class _Loop:
             return LoaderAdvice(self._advise_on_cheap_batches(), self._below(reachable_ns), True, evidence)
         if limit == 0 or not is_useful:
             return LoaderAdvice(self._advise_on_busy_cores(), self._below(reachable_ns or 0.0), True, evidence)
-        is_short = self.cores is None and not self.is_waiting and self.is_too_short
+        is_short = not self._knows_others and not self.is_waiting and self.is_too_short
         on_cores = self._advise_on_cores(is_short=is_short)
         text = f"{self._advise_on_workers(wanted)} {on_cores}{self._advise_on_reach(reachable_ns)}"
         return LoaderAdvice(text, self._below(reachable_ns), is_short or not self._is_reached(reachable_ns), evidence)
@@ -138,12 +162,21 @@ class _Loop:
         cores that other processes leave, unless a batch mostly waits.
         """
         assert self._worker_ns is not None
-        after_ns = max(self._rest_ns, self._worker_ns / max(1, num_workers))
-        if self.cores is not None and not self.is_waiting:
-            moving_ns = 0.0 if self.num_workers else (self.sending_ns + self.receiving_ns) * self.num_batches
-            own_ns = self.cores.own * self.step_ns + moving_ns / (self.cores.num or 1)
-            after_ns = max(after_ns, own_ns / max(1e-3, 1 - self.cores.others))
+        after_ns = max(self._rest_ns, self._worker_ns / max(1, num_workers), self._min_step_ns or 0.0)
         return min(self.saving_ns, max(0.0, self.step_ns - after_ns))
+
+    @property
+    def _min_step_ns(self) -> float | None:
+        """The shortest step in which the run's CPU time fits on its cores, if workers send the batches."""
+        if self.cores is None or self.is_waiting:
+            return None
+        moving_ns = 0.0 if self.num_workers else (self.sending_ns + self.receiving_ns) * self.num_batches
+        own_ns = self.cores.own * self.step_ns + moving_ns / (self.cores.num or 1)
+        return own_ns / max(1e-3, 1 - (self.cores.others or 0.0))
+
+    @property
+    def _knows_others(self) -> bool:
+        return self.cores is not None and self.cores.others is not None
 
     def _is_reached(self, reachable_ns: float | None) -> bool:
         return reachable_ns is None or reachable_ns >= MIN_REACHED_SHARE * self.saving_ns
@@ -172,6 +205,7 @@ class _Loop:
         return {
             "num_cores": self.cores and self.cores.num,
             "num_free_cores": self.cores and self.cores.num_free,
+            "min_step_ns": self._min_step_ns,
             "median_batch_ns": self.median_ns if is_built else None,
             "batch_transfer_ns": self.sending_ns if is_built else None,
         }
@@ -188,9 +222,12 @@ class _Loop:
         )
 
     def _advise_on_busy_cores(self) -> str:
+        cores = self.cores
         busy = f"The machine's cores were busy ({self._busy_percent:.0f} %), so more workers would"
-        if self._busy_percent < 100 * MIN_BUSY_SHARE and self.cores is not None and self.cores.num_free is not None:
-            busy = f"Only {self.cores.num_free:.1f} of {self.cores.num} cores were idle, so more workers would"
+        if cores is not None and cores.num is not None and cores.busy < MIN_BUSY_SHARE:
+            used = f"This job used {self._busy_percent:.0f} % of the machine's {cores.num} cores"
+            idle = used if cores.num_free is None else f"Only {cores.num_free:.1f} of {cores.num} cores were idle"
+            busy = f"{idle}, so more workers would"
         if self.waits is None:
             return (
                 f"Make batches cheaper: {self.cheaper}. {busy} help only if they mostly wait, which this recording "
@@ -212,7 +249,7 @@ class _Loop:
     def _advise_on_cores(self, *, is_short: bool) -> str:
         if self.is_waiting:
             return "Workers wait in parallel, even where cores are busy."
-        if self.cores is None:
+        if self.cores is None or not self._knows_others:
             if is_short:
                 return "This helps if cores are idle; the recording is too short to show it: record for 2 s or more."
             return "This helps if cores are idle: a recording with `kinetoscope run`, or `system=True`, shows it."
@@ -227,4 +264,4 @@ class _Loop:
 
     @property
     def _busy_percent(self) -> float:
-        return 100 * (self.cores.own + self.cores.others) if self.cores else 0.0
+        return 100 * self.cores.busy if self.cores else 0.0

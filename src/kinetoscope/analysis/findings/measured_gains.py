@@ -19,7 +19,7 @@ class Measured(PlainData):
 
 
 def find_measured(finding_id: str, kind: str, experiments: Sequence[Experiment]) -> Measured | None:
-    """Return what the newest experiment with a variant for a finding has measured; None if there is none.
+    """Return the measurement of the newest experiment with a variant for a finding; None if there is none.
 
     A variant that was named, and not chosen for a finding, counts for all findings that it may fix.
     """

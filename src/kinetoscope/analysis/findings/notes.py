@@ -1,4 +1,4 @@
-"""Notes on the findings of a run: conditions of their savings, and what to record to see more."""
+"""Notes on the findings of a run: conditions of their savings, and advice on longer recordings."""
 
 from collections.abc import Sequence
 

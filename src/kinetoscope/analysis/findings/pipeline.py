@@ -12,7 +12,7 @@ from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.findings.straggler_groups import MIN_LATE_SHARE
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.point_to_point import SEND
-from kinetoscope.analysis.replay.load_balancing import host_rows
+from kinetoscope.analysis.replay.load_balancing import cpu_load_rows
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 _MIN_SHARE_OF_SAVING = 0.95
@@ -38,7 +38,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class SlowStages:
-    """Ranks of slow stages, and by how much longer than others their GPUs and CPUs take, in ns per step on average."""
+    """Ranks of slow stages, and the additional time of their GPUs and CPUs, in ns per step on average."""
 
     ranks: frozenset[int] = frozenset()
     device_longer_ns: float = 0.0
@@ -52,7 +52,7 @@ class SlowStages:
     @property
     def change(self) -> Change:
         """The replay in which they are as fast as the others."""
-        return Change(as_others=self.ranks)
+        return Change(at_usual_load=self.ranks)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _connected(pairs: Iterable[tuple[int, ...]]) -> list[set[int]]:
 
 
 def find_slow_stages(rows: RunRows, savings: SavingEstimator, pipeline: Pipeline | None) -> SlowStages:
-    """Return the ranks with more to do than the others usually have, if the run gains enough without that.
+    """Return the ranks with more work than the others usually have, if the run gains enough without it.
 
     There are none without a pipeline, and where no replay is trusted. A stage without which the run gains as much,
     such as the first one, which fetches the batches, is not among them.
@@ -101,17 +101,17 @@ def find_slow_stages(rows: RunRows, savings: SavingEstimator, pipeline: Pipeline
     ranks = [rank for rank in rows.ranks if rank in pipeline.stages]
     graph, min_ns = savings.graph, MIN_LATE_SHARE * rows.step_ns
     recorded = graph.as_recorded
-    loads = recorded.load_rows(ranks), host_rows(recorded.nodes, recorded.edges)
+    loads = recorded.load_rows(ranks), cpu_load_rows(recorded.nodes, recorded.edges)
     device_ns, host_ns = (_longer_ns(of_part, ranks, rows.num_steps) for of_part in loads)
     slow = frozenset(rank for rank in ranks if max(device_ns[rank], host_ns[rank]) >= min_ns)
     if not slow or len(slow) == len(ranks):
         return SlowStages()
-    saved_ns = graph.saved_ns(Change(as_others=slow))
+    saved_ns = graph.saved_ns(Change(at_usual_load=slow))
     if savings.saving_per_step_ns(saved_ns) < min_ns:
         return SlowStages()
     for rank in sorted(slow, key=lambda rank: max(device_ns[rank], host_ns[rank])):
         others = slow - {rank}
-        if others and graph.saved_ns(Change(as_others=others)) >= _MIN_SHARE_OF_SAVING * saved_ns:
+        if others and graph.saved_ns(Change(at_usual_load=others)) >= _MIN_SHARE_OF_SAVING * saved_ns:
             slow = others
     return SlowStages(slow, *(sum(longer[rank] for rank in slow) / len(slow) for longer in (device_ns, host_ns)))
 

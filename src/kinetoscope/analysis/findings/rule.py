@@ -83,8 +83,8 @@ def find_all(evidence: Evidence | PulseEvidence) -> list[Finding]:
     found = [one for rule in loaded for one in rule.find(evidence)]
     kinds = {one.kind for one in found if isinstance(one, Finding)}
     excluded = {kind for rule in loaded if rule.kind in kinds for kind in rule.excludes}
-    return [one if isinstance(one, Finding) else _settle(one, excluded) for one in found]
+    return [one if isinstance(one, Finding) else _apply_exclusion(one, excluded) for one in found]
 
 
-def _settle(one: Excludable, excluded: Collection[str]) -> Finding:
+def _apply_exclusion(one: Excludable, excluded: Collection[str]) -> Finding:
     return one.instead if one.finding.kind in excluded else one.finding

@@ -18,7 +18,7 @@ _MIN_SHARE_OF_SAVING = 0.8
 
 _MIN_UNEVEN_SHARE = 0.5
 """A part makes ranks late if it differs between them by this share of its saving. Compilations of all ranks in the same
-steps make none late."""
+steps make no rank late."""
 
 _MIN_SHARE_OF_LONGEST = 0.25
 """A rank has a part if its time is this share of that on the rank with most of it."""
@@ -75,7 +75,7 @@ def find_straggler_causes(
 
 
 def _uneven_ns(stalls: pl.DataFrame, num_ranks: int) -> float:
-    """Return by how much the rank with most of a part exceeds the mean of the others, summed over steps."""
+    """Return the excess of the rank with most of a part over the mean of the others, summed over steps."""
     by_rank = stalls.drop_nulls("step").group_by("step", "rank").agg(pl.col("total_ns").sum())
     total, largest = pl.col("total_ns").sum(), pl.col("total_ns").max()
     uneven = by_rank.group_by("step").agg(uneven=largest - (total - largest) / max(1, num_ranks - 1))

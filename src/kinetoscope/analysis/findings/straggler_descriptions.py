@@ -44,7 +44,7 @@ _CAUSES = {
 
 
 def locate_stragglers(evidence: Evidence, rows: Sequence[StragglerRow]) -> Where:
-    """Return the location of stragglers: the ranks, the late steps, and what these ranks did in them."""
+    """Return the location of stragglers: the ranks, the late steps, and the spans and lines of these ranks in them."""
     stalls, sampled = list[pl.DataFrame](), list[pl.DataFrame]()
     for row in rows:
         is_then = pl.col("kind").is_in(_STALLS_OF_CAUSES.get(row.cause, ())) & pl.col("step").is_in(row.steps)

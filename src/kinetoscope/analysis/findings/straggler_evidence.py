@@ -27,20 +27,20 @@ class StragglerEvidence:
     together: list[StragglerRow] = field(default_factory=list)
     """Ranks that delay the others together."""
     once: list[StragglerRow] = field(default_factory=list)
-    """Ranks that did so in a single step."""
+    """Ranks that delay the others in a single step."""
     proven: StragglerCauses = field(default_factory=StragglerCauses)
     """Ranks that are late for a cause that spans prove."""
     uneven: LoadImbalance = field(default_factory=LoadImbalance)
     """Ranks that alternate because of uneven loads."""
     loaders: frozenset[int] = frozenset()
     """Ranks that are late because the loaders of all are slow."""
-    spared: int | None = None
-    """The least late rank where all are late: averages are of this one."""
+    baseline_rank: int | None = None
+    """The least late rank where all are late: averages are of this rank."""
 
     @property
     def ranks(self) -> frozenset[int]:
         """The late ranks that averages leave out."""
-        return frozenset(row.rank for row in (*self.together, *self.once)) - {self.spared}
+        return frozenset(row.rank for row in (*self.together, *self.once)) - {self.baseline_rank}
 
     @property
     def explained_ranks(self) -> frozenset[int]:
@@ -74,15 +74,15 @@ class _Finder:
         together = find_straggler_group(self._model, self._rows.ranks, self._rows.step_ns)
         once = self._model.find_late_once(frozenset(row.rank for row in together))
         if self._replayed is None:
-            return StragglerEvidence(together, once, spared=self._drop_dispensable(together, once))
+            return StragglerEvidence(together, once, baseline_rank=self._find_baseline_rank(together, once))
         uneven = self._uneven(self._replayed)
         loaders = self._find_slow_loaders(self._replayed, [*together, *once, *self._rows.stragglers])
         late = frozenset(row.rank for row in (*together, *once)) - uneven.in_time - loaders
         found = StragglerEvidence([], [], self._proven(self._replayed, late, uneven), uneven, loaders)
         together, once = ([row for row in rows if row.rank not in found.explained_ranks] for rows in (together, once))
-        return replace(found, together=together, once=once, spared=self._drop_dispensable(together, once))
+        return replace(found, together=together, once=once, baseline_rank=self._find_baseline_rank(together, once))
 
-    def _drop_dispensable(self, *groups: list[StragglerRow]) -> int | None:
+    def _find_baseline_rank(self, *groups: list[StragglerRow]) -> int | None:
         """Return the least late rank if all are late: one has to wait."""
         rows = [row for group in groups for row in group]
         if not rows or not {row.rank for row in rows} >= {*self._rows.ranks}:
@@ -100,7 +100,7 @@ class _Finder:
         )
 
     def _uneven(self, replayed: ReplayedLateness) -> LoadImbalance:
-        """Return the ranks that are late in turns for uneven loads."""
+        """Return the ranks that are alternately late because of uneven loads."""
         if not self._waited_for:
             return LoadImbalance()
         return find_load_imbalance(
@@ -108,7 +108,7 @@ class _Finder:
         )
 
     def _find_slow_loaders(self, replayed: ReplayedLateness, rows: Sequence[StragglerRow]) -> frozenset[int]:
-        """Return the ranks that are late for their loaders, where those of the others are slow, too.
+        """Return the ranks that are late because of their loaders, where those of the others are slow, too.
 
         The run then saves much more without all waits for data than with these ranks on time.
         """

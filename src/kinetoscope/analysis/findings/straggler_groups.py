@@ -14,11 +14,11 @@ _MIN_SHARE_OF_SAVING = 0.9
 """The group is the smallest with this share of the saving of all late ranks on time."""
 
 _MIN_SHARE_IN_TURNS = 0.25
-"""Ranks whose loaders are late in turns count from this share of the latest one's delay on."""
+"""Ranks whose loaders are alternately late count from this share of the latest one's delay on."""
 
 _MIN_SHARE_OF_LATEST = 0.1
 """Ranks with a smaller share of the latest one's delay are left out if the others keep `_MIN_SHARE_KEPT` of the saving:
-each rank is a little late now and then."""
+each rank is a little late in some steps."""
 
 _MIN_SHARE_KEPT = 2 / 3
 
@@ -57,7 +57,7 @@ class LatenessModel(Protocol):
         """The late ranks as recorded, the latest first."""
         ...
 
-    def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
+    def find_still_late(self, on_time: frozenset[int]) -> list[StragglerRow]:
         """Return the ranks that are still late, the latest first."""
         ...
 
@@ -78,7 +78,7 @@ def find_straggler_group(model: LatenessModel, all_ranks: Collection[int], step_
     """
     rows = list(model.candidates)
     for _ in range(_MAX_ROUNDS if rows else 0):
-        if len(rows) >= len(all_ranks) - 1 or not (more := model.find_later(_ranks(rows))):
+        if len(rows) >= len(all_ranks) - 1 or not (more := model.find_still_late(_ranks(rows))):
             break
         rows += more
     if _are_most_input_bound(_filter_latest(rows, _MIN_SHARE_IN_TURNS), all_ranks):
@@ -165,7 +165,7 @@ def find_ranks_late_once(
 
 
 def _cause(rank: int, step: int, late_ns: Mapping[int, float], steps: Iterable[StepRow]) -> str:
-    """Return the cause that took a rank longer than the others until its calls of a step, of ``late_ns`` by step."""
+    """Return the cause of the lateness of a rank in a step, by the times that took it longer than the others."""
     rows: defaultdict[int | None, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
         rows[row.rank][row.step] = row

@@ -45,10 +45,10 @@ def is_reported(share_of_high):
 
 
 def python_between(share, *, all_share=None, **parts):
-    """Return a run with spare Python for this share of a step, and with Python for ``all_share`` in all."""
+    """Return a run with avoidable Python for this share of a step, and with Python for ``all_share`` in all."""
     spare_ns, all_ns = (round(one * STEP_NS) for one in (share, all_share or share))
     stalls = [{"kind": "python", "name": "aten::mm", "step": step, "total_ns": spare_ns} for step in range(10)]
-    times = {"python": all_ns, "spare_python": spare_ns}
+    times = {"python": all_ns, "avoidable_python": spare_ns}
     return Run(**{"parts": lambda rank, step: times, "stalls": stalls, **parts})
 
 

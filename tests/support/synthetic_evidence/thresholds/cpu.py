@@ -63,7 +63,7 @@ def sampled(samples):
 
 
 @threshold("cpu.sampled_lines._MIN_SAMPLES", between=(4, 5))
-def is_a_sure_line(num_samples):
+def is_a_certain_line(num_samples):
     own = [{"line": "a.py:1", "total_ns": 10**6} for _ in range(num_samples)]
     return sampled([*own, *({"step": step, "total_ns": 10**6} for step in range(2, 10))]).where.lines == ("a.py:1",)
 
@@ -156,7 +156,7 @@ def is_many_small_operators(num_per_step):
 
 
 @threshold("findings.rules.small_kernels._MIN_MANY_OPERATORS", between=(900, 1100))
-def is_surely_too_many(num_per_step):
+def is_certainly_too_many(num_per_step):
     return small_operators(num_per_step, 0.6).confidence == "high"
 
 

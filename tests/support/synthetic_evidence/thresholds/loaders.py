@@ -21,7 +21,7 @@ def waiting_loop(share, *, step_ns=STEP_NS, num_workers=0, settings=None, starts
         counters = {"wall_ns": WALL_NS, "own_ns": busy_ns, "busy_ns": busy_ns, "cores": num_cores}
     drawn = Run(
         work_ns=lambda rank, step: step_ns,
-        parts=lambda rank, step: {"data": wait_ns, "spare_data": wait_ns},
+        parts=lambda rank, step: {"data": wait_ns, "avoidable_data": wait_ns},
         stalls=[{"kind": "data", "name": "fetch", "step": step, "total_ns": wait_ns} for step in range(10)],
         data_wait_ns=wait_ns,
         loader=WindowLoader(num_workers, settings or {}, starts),

@@ -25,7 +25,7 @@ def grows_by_bytes(num_bytes):
 
 
 @threshold("findings.rules.memory_growth._MIN_TOTAL_SHARE", 0.01)
-def surely_grows(share):
+def certainly_grows(share):
     return growing(share * 10**9 / 10).confidence == "high"
 
 

@@ -90,7 +90,7 @@ def is_always_late(share):
     return len(steps_of({0: 1, 1: 1, 2: 1} | dict.fromkeys(range(3, 10), share))) == 10
 
 
-@threshold("ranks.stragglers._NEARLY_ALL", between=(6, 7))
+@threshold("ranks.stragglers._MIN_SHARE_OF_STEPS", between=(6, 7))
 def is_late_in_nearly_all(num_steps):
     return len(steps_of({0: 1, 1: 1} | dict.fromkeys(range(2, num_steps), 0.3))) == num_steps
 
@@ -130,7 +130,7 @@ class DrawnLateness:
     def __init__(self, candidates, saving_ns):
         self.candidates, self.estimate_saving_ns = candidates, saving_ns
 
-    def find_later(self, on_time):
+    def find_still_late(self, on_time):
         return []
 
 
@@ -151,7 +151,7 @@ def is_enough_of_a_group(share):
 
 
 @threshold("findings.straggler_groups._MIN_SHARE_IN_TURNS", 0.25)
-def is_late_in_turns(share):
+def is_alternately_late(share):
     rows = [row(1, 1000, 1, 2), row(2, round(1000 * share), 3, 4)]
     return not group(rows, lambda ranks: 1000 if 1 in ranks else 0)
 
@@ -200,7 +200,7 @@ def are_all_loaders_slow(times):
     waits_ns = {1: slow_ns, 0: slow_ns - round(slow_ns / times)}
 
     def parts(rank, step):
-        return dict.fromkeys(("data", "spare_data"), waits_ns[rank])
+        return dict.fromkeys(("data", "avoidable_data"), waits_ns[rank])
 
     drawn = late(
         {rank: each(ns / STEP_NS) for rank, ns in waits_ns.items()},
@@ -269,7 +269,7 @@ def is_the_slow_stage(share):
 
 
 def uneven(excess_of_first, excess_of_second=0.0, shapes=()):
-    """Return a run of two ranks in turns: the first kernel takes longer, and the second, the long one, too."""
+    """Return a run of two alternating ranks: the first kernel takes longer, and the second, the long one, too."""
     usual_ns = {"attention": STEP_NS, "linear": 4 * STEP_NS}
     excess = {"attention": excess_of_first, "linear": excess_of_second}
 
@@ -320,8 +320,8 @@ def is_uneven(share):
     return find("straggler", drawn).saving_ns_per_step > 0.99 * most_ns
 
 
-def in_turns(excess_of_ranks):
-    """Return whether loads are late in turns: by rank the excess in its own step, as a share of 1 ms."""
+def alternate(excess_of_ranks):
+    """Return whether loads alternate: by rank the excess in its step, as a share of 1 ms."""
     ranks = range(len(excess_of_ranks))
     rows = [
         {
@@ -339,18 +339,18 @@ def in_turns(excess_of_ranks):
 
 @threshold("replay.load_balancing._MAX_SHARE_OF_ONE", between=(0.7, 0.8))
 def is_mostly_one_rank(share):
-    return not in_turns([share, *[(1 - share) / 3] * 3])
+    return not alternate([share, *[(1 - share) / 3] * 3])
 
 
 @threshold("replay.load_balancing._MIN_EXCESS", 0.1)
 def exceeds_the_mean(share):
     """The fourth rank exceeds the mean by this share of the usual excess, which is nearly that of the others."""
-    return in_turns([1, 1, 1, 3 * share / (4 - share)])
+    return alternate([1, 1, 1, 3 * share / (4 - share)])
 
 
-@threshold("replay.load_balancing._NEARLY_ALL", between=(8, 10))
+@threshold("replay.load_balancing._MIN_SHARE_OF_RANKS", between=(8, 10))
 def are_nearly_all(num_of_ten):
-    return in_turns([1] * num_of_ten + [0] * (10 - num_of_ten))
+    return alternate([1] * num_of_ten + [0] * (10 - num_of_ten))
 
 
 @threshold("replay.load_balancing._MIN_CORRELATION", 0.5)

@@ -1,4 +1,4 @@
-"""Thresholds of what is read from traces: short traces, of a loop on the CPU."""
+"""Thresholds of the reading of traces: short traces of a loop on the CPU."""
 
 import json
 import tempfile
@@ -97,7 +97,7 @@ def is_a_loop_in_python(num_pauses):
     return drawn_steps(draw).find("python_overhead") is not None
 
 
-@threshold("cpu.python_time._MIN_SMALL_IN_A_ROW", between=(31, 32))
+@threshold("cpu.python_time._MIN_CONSECUTIVE_SMALL", between=(31, 32))
 def names_the_line_of_operators(num_in_a_row):
     def draw(drawing, _):
         for _ in range(4):

@@ -434,8 +434,8 @@ def test_a_loop_that_was_stopped_once_or_twice_by_chance_has_no_python_overhead(
 def test_one_time_profiler_work_at_the_start_is_no_per_step_cost(tmp_path):
     def look_around(trace):
         first = min((event for event in trace["traceEvents"] if event.get("cat") == "batch"), key=lambda e: e["ts"])
-        look = {"name": "kinetoscope/look at memory", "cat": "kinetoscope", "dur": first["dur"] / 2}
-        trace["traceEvents"].append(first | look | {"ts": first["ts"] + first["dur"] / 4, "args": {}})
+        scan = {"name": "kinetoscope/scan live tensors", "cat": "kinetoscope", "dur": first["dur"] / 2}
+        trace["traceEvents"].append(first | scan | {"ts": first["ts"] + first["dur"] / 4, "args": {}})
 
     settings = Settings(num_ranks=1, num_steps=8, has_device=False, step_spans="event/batch", step_ns=300_000)
     assert "profiler_cost" in kinds_in(report_on(stories.PROFILER_OVERHEAD))

@@ -123,6 +123,26 @@ def test_a_window_that_is_too_short_to_know_free_cores_is_not_sure(tmp_path, num
     assert "num_free_cores" not in evidence
 
 
+def test_a_short_window_shows_that_the_job_itself_leaves_no_cores(tmp_path):
+    """Linux counts the CPU time of this job in ns, that of others in ticks: only the first is known in 50 ms."""
+    found, evidence = input_bound(tmp_path, build_ns=8_000_000, own=1.9, cores=2, wall_ns=50_000_000, batch_size=4)
+    assert "num_workers=" not in found.advice
+    assert found.confidence == "medium"
+    assert evidence["reachable_saving_ns"] < 0.1 * found.saving_ns_per_step
+    assert "num_free_cores" not in evidence
+
+
+def test_recording_that_leaves_cores_idle_adds_nothing_to_the_saving_by_workers(tmp_path):
+    """Recording takes 35 % of the step, in which the loop's Python runs on one of the two cores."""
+    found, evidence = input_bound(tmp_path, build_ns=8_000_000, own=1.4, cores=2, batch_size=4)
+    step_ns = evidence["min_step_ns"] / 0.7
+    about = {"recorded_ns": step_ns, "unrecorded_ns": 0.65 * step_ns}
+    [unrecorded] = subtract_recording_cost([found], about, step_ns, 1.0)
+    busy_share = (0.7 - 0.35 / 2) / 0.65
+    assert unrecorded.reachable_share == pytest.approx(1 - busy_share, abs=0.01)
+    assert unrecorded.reachable_share < found.reachable_share
+
+
 def test_a_pool_is_made_as_large_as_it_must_be(tmp_path):
     found, evidence = input_bound(tmp_path, build_ns=20_000_000, num_workers=2, cores=32)
     assert "persistent_workers=True" in found.advice

@@ -1,4 +1,4 @@
-"""Measured gains stand beside the findings that they were measured for."""
+"""Measured gains are shown with their findings."""
 
 import shutil
 

@@ -113,7 +113,7 @@ def test_a_first_wait_that_no_steps_time_has_is_not_saved(tmp_path):
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(2.0, 8.0), (8.0, 2.0), (2.0, 0.5)])
-def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(outer, inner, tmp_path):
+def test_operators_inside_of_one_another_are_each_as_much_faster_as_given(outer, inner, tmp_path):
     faster = {"aten::relu": outer, "aten::clamp_min": inner}
     run = simulate(Settings(num_ranks=1, num_steps=6, has_device=False, noise=0))
     run.write(tmp_path)

@@ -39,7 +39,7 @@ def test_a_folder_is_titled_by_the_run_or_else_by_the_folder(folder, monkeypatch
 def test_a_second_run_into_the_same_folder_is_titled_by_both_folders(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "digits" / "2")
     second = tmp_path / "digits" / "2"
-    assert run_title([second], None) == "2"  # a folder that somebody calls so
+    assert run_title([second], None) == "2"  # a folder with this name
     (tmp_path / "digits" / "traces").mkdir()
     assert run_title([second], None) == run_title([second / "traces"], "2") == "digits/2"
     assert run_title([second], "mine") == "mine"

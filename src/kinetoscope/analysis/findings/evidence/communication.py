@@ -50,7 +50,7 @@ class CommunicationEvidence:
         }
 
     def waits_ns(self, except_for: frozenset[int] = frozenset()) -> float:
-        """Return the time that ranks wait in collectives without computing, ``except_for`` waits for some ranks."""
+        """Return the time that ranks wait in collectives and do not compute, except for waits for ``except_for``."""
         waits = [
             wait
             for call in self._calls

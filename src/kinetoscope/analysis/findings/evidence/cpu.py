@@ -43,7 +43,7 @@ class CpuEvidence:
 
     @cached_property
     def pauses(self) -> frozenset[str]:
-        """The replay's parts that stop the loop now and then: their time is not the cost of a sync before them."""
+        """The replay's parts that pause the loop in some steps: their time is not the cost of a sync before them."""
         return frozenset(part for part in ("gc", "compile", "profiler", "blocked") if self.part_ns(part) > 0)
 
     def python_before_ns(self, names: Collection[str]) -> float:
@@ -53,7 +53,7 @@ class CpuEvidence:
         return total_ns / self._recording.num_rank_steps
 
     def num_operators(self, ranks: Collection[int | None]) -> float:
-        """Return the operators per step on the rank with most of them, of these ``ranks``."""
+        """Return the largest number of operators per step of these ``ranks``."""
         return max((num for rank, num in self._operators_by_rank.items() if rank in ranks), default=0.0)
 
     def share_of_operators(self, num_operators: float) -> float | None:
@@ -78,13 +78,13 @@ class CpuEvidence:
 
     @cached_property
     def use(self) -> CpuUse:
-        """CPU use on the host whose loops waited longest for one."""
+        """CPU use on the machine whose loops waited longest for a CPU."""
         notes = [(one.rank, one.cpu.counters) for one in self._recording.all_windows]
         return find_cpu_use(self._recording.rows.steps, self._recording.rows.by_rank, notes)
 
     @property
     def process_percent(self) -> float | None:
-        """The largest use of a core by a process of the run; None if it is unknown of one."""
+        """The largest use of a core by a process of the run; None if that of a process is unknown."""
         percents = [one.cpu.process_percent for one in self._recording.all_windows]
         known = [percent for percent in percents if percent is not None]
         return max(known) if known and len(known) == len(percents) else None

@@ -33,7 +33,7 @@ class GpuEvidence:
 
     @property
     def graph_gaps_ns(self) -> float:
-        """The part of it before kernels of CUDA graphs."""
+        """The part of the unexplained idle time before kernels of CUDA graphs."""
         return sum(one.gpu.graph_gaps_ns for one in self._recording.windows) / self._recording.num_rank_steps
 
     @property

@@ -40,9 +40,9 @@ class LoaderEvidence:
 
     @cached_property
     def waiting_share(self) -> float | None:
-        """The share of the time of building a batch in which its maker waits, without run-queue delay; None if unknown.
+        """The share of waits in the time of building a batch, without run-queue delay; None if unknown.
 
-        While it waits for the GIL, another thread of its process computes.
+        A wait for the GIL does not count: another thread of the process computes.
         """
         known = self._recording.stalls("data").by_call.drop_nulls("state")
         if int(known["num_samples"].sum()) < MIN_SAMPLES:

@@ -128,6 +128,15 @@ class Evidence:
         return self.gpu.waits_for_cpu_ns + waits_ns
 
     @cached_property
+    def waits_for_late_ns(self) -> float:
+        """The time per step that ranks wait for stragglers, where no collective was recorded that shows it.
+
+        Samples show such a wait within torch as one for its threads.
+        """
+        late = [row for row in self.stragglers.together if row.rank in self.candidates.phases]
+        return max((row.cost_ns_per_step for row in late), default=0)
+
+    @cached_property
     def in_float64(self) -> list[Float64Source]:
         """Tensors and modules in float64 on any rank, those with a known line first."""
         seen = dict.fromkeys(note for one in self.windows for note in one.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.library_calls import LibraryCall, find_library_call, library_call_of_stalls
-from kinetoscope.analysis.cpu.sampled_lines import MAX_LATE_SHARE, SampledLine, share_lower_bound
+from kinetoscope.analysis.cpu.sampled_lines import IN_TORCH, MAX_LATE_SHARE, SampledLine, share_lower_bound
 from kinetoscope.analysis.findings.evidence.locations import find_sampled_lines, locate, split_samples
 from kinetoscope.analysis.findings.evidence.modules import ModuleEvidence
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
@@ -71,7 +71,7 @@ class Stalls:
 
     @property
     def all_ns(self) -> int:
-        """Their time in the whole recording, of all ranks."""
+        """The time of all stalls in the whole recording, of all ranks."""
         return int(self.frame["total_ns"].sum())
 
     @property
@@ -86,25 +86,25 @@ class Stalls:
 
     @property
     def median_ns(self) -> float | None:
-        """The length of the median one, by the mean of each step; None without any."""
+        """The median duration of a stall, by the mean of each step; None without stalls."""
         each: Any = (self.frame["total_ns"] / self.frame["num_calls"]).median()
         return each
 
     @property
     def steps_between(self) -> float | None:
-        """The mean distance of steps with one; None of too few steps."""
+        """The mean number of steps from one step with a stall to the next; None for too few steps."""
         steps = self.frame["step"].drop_nulls().unique().sort().to_list()
         is_known = len(steps) > 1 and self.num_steps >= MIN_STEPS
         return (steps[-1] - steps[0]) / (len(steps) - 1) if is_known else None
 
     @property
     def recurring(self) -> "Stalls":
-        """Those that recur in several steps of a window."""
+        """The stalls that recur in several steps of a window."""
         return replace(self, frame=self.frame.filter("is_recurring"))
 
     @property
-    def around_windows_ns(self) -> float:
-        """The time of all others per window."""
+    def nonrecurring_ns_per_window(self) -> float:
+        """The time per window of stalls that do not recur."""
         return int(self.frame.filter(~pl.col("is_recurring"))["total_ns"].sum()) / self.num_windows
 
     def where(self, *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
@@ -124,7 +124,7 @@ class Stalls:
         most: Any = by_line[lines_by].max()
         return most / by_line[lines_by].sum() if most else None
 
-    # -- samples of stacks in them
+    # -- samples of stacks in these stalls
 
     @cached_property
     def by_call(self) -> pl.DataFrame:
@@ -148,14 +148,20 @@ class Stalls:
         if of_line["state"].null_count():
             return SampledLine(lines[0], line_ns / all_ns, None, None)
         late_ns = int(of_line.filter(state=LATE_LINE)["total_ns"].sum())
-        at_least = share_lower_bound((line_ns - late_ns) / all_ns, self.samples["step"].n_unique())
-        return SampledLine(lines[0], line_ns / all_ns, at_least, late_ns / line_ns)
+        min_share = share_lower_bound((line_ns - late_ns) / all_ns, self.samples["step"].n_unique())
+        return SampledLine(lines[0], line_ns / all_ns, min_share, late_ns / line_ns)
+
+    def in_torch_ns(self, line: str | None = None) -> float:
+        """Return the time per step in which samples, of all lines or one, show a wait for threads of torch."""
+        found = self.samples.filter(pl.col("state") == IN_TORCH)
+        found = found if line is None else found.filter(line=line)
+        return int(found["total_ns"].sum()) / self.num_rank_steps
 
     @property
     def at_line(self) -> str:
         """The line with most of the time, after "at", for titles; "" where no line is certain."""
         found = self.sampled_line
-        return f" at {found.line}" if found is not None and found.is_title else ""
+        return f" at {found.line}" if found is not None and found.fits_title else ""
 
     def describe_line(self, time: str = "this time") -> str:
         """Return a sentence on the line with most of the time; "" where no line is certain."""
@@ -168,7 +174,7 @@ class Stalls:
         if found.is_late:
             takes = f"{found.line}, or code shortly before it, takes {100 * found.share:.0f} % of {time}"
             return f"{on_call}{takes}. "
-        at_least = 100 * (found.at_least or 0.0)
+        at_least = 100 * (found.min_share or 0.0)
         bound = f" (at least {at_least:.0f} % with 95 % confidence)" if at_least >= 1 else ""
         takes = f"{found.line} takes {100 * found.share:.0f} % of {time}{bound}{self.inside_library(found.line)}"
         return f"{on_call}{takes}. "
@@ -179,14 +185,14 @@ class Stalls:
         found = self.sampled_line
         return {
             "share_of_line": found and found.share,
-            "min_share_of_line": found and found.at_least,
+            "min_share_of_line": found and found.min_share,
             "late_share_of_line": found and found.late_share,
         }
 
     def library_call(self, line: str) -> LibraryCall | None:
         """Return the library function with the time of a line that calls a library which runs the loop.
 
-        Of stalls that have such a function themselves, it is the one in which they began.
+        For stalls with such a function it is the one in which they began.
         """
         return library_call_of_stalls(self.frame, line) or find_library_call(self.library_calls, self.kind, line)
 

@@ -95,7 +95,7 @@ class WindowEvidence:
 
     rank: int | None
     stalls: pl.DataFrame
-    """Spans in which the loop's thread may be kept from its work, as `sum_stalls` returns them.
+    """Spans in which the loop's thread may stall, as `sum_stalls` returns them.
 
     Kinds are ``gc``, ``compile``, ``profiler``, ``sync``, ``copy``, ``data``, ``data_sync``, ``python``, ``blocked``,
     ``double``, ``small``, ``item``, ``loop``, and `CPU_OPERATORS`: the GPU's idle time in those.
@@ -103,7 +103,8 @@ class WindowEvidence:
     sampled: pl.DataFrame
     """Samples in these spans, as `sum_samples` returns them: of ``data`` those of workers, if there are any.
 
-    Samples of ``python`` ran, and those of ``blocked`` waited. Those of ``loop`` ran where no operators were recorded.
+    In samples of ``python`` the thread ran, in those of ``blocked`` it waited. In those of ``loop`` it ran where no
+    operators were recorded.
     """
     library_calls: pl.DataFrame
     """The result of the function `library_calls`."""

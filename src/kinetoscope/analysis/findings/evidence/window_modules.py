@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from kinetoscope.analysis.findings.fault_graph import MAX_SMALL_KERNEL_NS, MIN_SMALL_KERNELS, NO_KERNELS
+from kinetoscope.analysis.findings.fault_graph import COPY_OR_MEMSET, MAX_SMALL_KERNEL_NS, MIN_SMALL_KERNELS
 from kinetoscope.analysis.gpu.idle import find_launch_waits
 from kinetoscope.analysis.modules.calls import ModuleCalls
 from kinetoscope.analysis.modules.costs import share_moments, share_spans
@@ -79,7 +79,7 @@ def _subtract(spans: pl.DataFrame, others: IntervalUnion) -> pl.DataFrame:
 def _find_runs_of_small_kernels(window: RankWindow) -> pl.DataFrame:
     """Return the time before the launch of each kernel in a run of small ones, as `FaultGraph` finds them."""
     events = drop_null_rows(window.device, "launch_track", "launch_begin")
-    is_kernel = ~pl.col("name").cast(pl.String).str.contains(NO_KERNELS)
+    is_kernel = ~pl.col("name").cast(pl.String).str.contains(COPY_OR_MEMSET)
     launches = events.group_by("launch_track", "launch_begin").agg(
         takes_ns=(pl.col("end") - pl.col("begin")).sum(), is_kernel=is_kernel.all()
     )

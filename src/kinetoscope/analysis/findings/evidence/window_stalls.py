@@ -16,7 +16,7 @@ from kinetoscope.analysis.windows.schemas import SAMPLED, STALLS
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import RankWindow
 
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
+_MATMULS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _ITEM = "aten::item"
 _DOUBLE = '"double"'
 _KEYS = ("name", "line", "library", "guard", "step")
@@ -45,7 +45,7 @@ def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame
         "profiler": window.on_loop_thread(loop.interruptions.profiling),
         "data": loop.loader.fetches,
         "double": _find_float64_matmuls(window),
-        "python": _name_pauses(window, loop.python_time.spare_python),
+        "python": _name_pauses(window, loop.python_time.avoidable_python),
         "blocked": _name_pauses(window, loop.python_time.python_by_state.blocked),
         "loop": _name_pauses(window, loop.python_time.running_without_operators),
         "small": loop.python_time.small_operators,
@@ -99,7 +99,7 @@ def sum_samples(window: RankWindow, loop: TrainingLoop, spans: Spans) -> pl.Data
         for kind, stalls in spans.items()
     }
     whole = {
-        "python": loop.python_time.spare_python,
+        "python": loop.python_time.avoidable_python,
         "loop": loop.python_time.running_without_operators,
         "blocked": loop.python_time.python_by_state.blocked,
     }
@@ -144,22 +144,22 @@ def _find_blocking_calls(window: RankWindow, loop: TrainingLoop) -> dict[str, pl
 
 
 def _find_item_runs(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
-    """Return stretches in which the loop reads one value after the other, each from the end of the operator before."""
+    """Return intervals in which the loop reads one value after the other, each from the end of the operator before."""
     before = window.loop_operators.select("begin", before=latest_end_before()).unique("begin", keep="first")
     runs = items.select("begin", "end", "name", "track").join(before, on="begin", how="left")
     since = pl.max_horizontal("before", pl.col("begin") - ORDINARY_PYTHON_NS)
     return runs.select(pl.min_horizontal(since, "begin").alias("begin"), "end", "name", "track")
 
 
-def _name_pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
-    """Return stretches of the loop's thread without an operator, under the name of the operator after each."""
-    return add_constant_column(stretches, "track", window.loop_track, pl.UInt32)
+def _name_pauses(window: RankWindow, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return intervals of the loop's thread without an operator, under the name of the operator after each."""
+    return add_constant_column(intervals, "track", window.loop_track, pl.UInt32)
 
 
 def _find_float64_matmuls(window: RankWindow) -> pl.DataFrame:
     """Return matmuls of 64 bits on the CPU."""
     if len(window.device):
         return window.cpu.operators.clear()
-    products = window.cpu.operators_named(*_PRODUCTS)
+    products = window.cpu.operators_named(*_MATMULS)
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
     return products.filter(is_double)

@@ -22,7 +22,8 @@ _MIN_TITLE_SHARE = 0.5
 def find_blocked(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose waits for something else than data, devices and other ranks."""
     stalls, has_operators = evidence.stalls("blocked"), evidence.cpu.has_operators_everywhere
-    blocked_ns = max(0.0, evidence.cpu.part_ns("blocked") - _waits_for_late_ns(evidence))
+    for_late_ns = max(0.0, evidence.waits_for_late_ns - evidence.stalls("loop").in_torch_ns())
+    blocked_ns = max(0.0, evidence.cpu.part_ns("blocked") - for_late_ns)
     samples = stalls.by_call.to_dicts()
     num_samples = sum(sample["num_samples"] for sample in samples)
     first = samples[0] if samples else {}
@@ -49,9 +50,3 @@ def find_blocked(evidence: Evidence) -> Iterator[Diagnosis]:
         stalls="blocked",
         delay=DelayEffect.APART,
     )
-
-
-def _waits_for_late_ns(evidence: Evidence) -> float:
-    """Return the time per step that ranks wait for stragglers, where no collective was recorded that shows it."""
-    late = [row for row in evidence.stragglers.together if row.rank in evidence.candidates.phases]
-    return max((row.cost_ns_per_step for row in late), default=0)

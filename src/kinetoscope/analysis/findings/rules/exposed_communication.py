@@ -75,4 +75,4 @@ def find_exposed_communication(evidence: Evidence) -> Iterator[Diagnosis]:
 def _is_slowed_by_others(evidence: Evidence) -> bool:
     """Return whether collectives run on CPUs that other processes use most of."""
     use = evidence.cpu.use
-    return evidence.gpu is None and (use.others_share or 0.0) >= _MIN_CROWDED_SHARE and not use.is_own_fault
+    return evidence.gpu is None and (use.others_share or 0.0) >= _MIN_CROWDED_SHARE and not use.is_job_oversubscribed

@@ -19,11 +19,13 @@ def find_hot_line(evidence: Evidence) -> Iterator[Diagnosis]:
     if found is None or evidence.cpu.has_operators:
         return
 
+    for_late_ns = min(evidence.waits_for_late_ns, stalls.in_torch_ns(found.line))
+
     def title(cost_ns: float) -> str:
         takes = f"takes {format_percent(cost_ns / evidence.step_ns)} of the step"
         return (
             f"Hot line: {found.line} {takes}"
-            if found.is_title
+            if found.fits_title
             else f"Hot line: {found.line}, or code before it, {takes}"
         )
 
@@ -31,7 +33,7 @@ def find_hot_line(evidence: Evidence) -> Iterator[Diagnosis]:
         title=title,
         advice=f"{advise_on_call(stalls, evidence.stalls('blocked'))}Record the operators that it calls: leave "
         f"`torch=True`, the default. {stalls.describe_line('the time of the loop without another finding')}".rstrip(),
-        cost_ns=found.share * stalls.total_ns,
+        cost_ns=max(0.0, found.share * stalls.total_ns - for_late_ns),
         fix=None,
         where=Where(lines=stalls.where().lines or (found.line,)),
         evidence={**stalls.evidence_of_line, "num_samples": int(stalls.by_call["num_samples"].sum())},

@@ -20,7 +20,7 @@ def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
     use = evidence.cpu.use
     throttled_ns = (use.throttled_share or 0) * evidence.step_ns if use.num_throttled else 0.0
     is_limited = bool(use.num_throttled) and throttled_ns >= _MIN_SHARE_OF_DELAY * delay_ns
-    if not is_limited and not use.is_own_fault:
+    if not is_limited and not use.is_job_oversubscribed:
         return
     title, advice = _advise_on_limit(use) if is_limited else _advise_on_own_threads(use)
     yield Diagnosis(

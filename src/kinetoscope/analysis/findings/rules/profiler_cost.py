@@ -22,6 +22,6 @@ def find_profiler_cost(evidence: Evidence) -> Iterator[Diagnosis]:
         cost_ns=recurring.total_ns,
         fix=Fix(Change(frozenset(["profiler"]))),
         where=recurring.where(with_steps=True),
-        evidence={"profiler_ns": recurring.total_ns, "window_overhead_ns": stalls.around_windows_ns},
+        evidence={"profiler_ns": recurring.total_ns, "window_overhead_ns": stalls.nonrecurring_ns_per_window},
         stalls="profiler",
     )

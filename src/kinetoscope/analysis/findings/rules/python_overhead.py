@@ -40,7 +40,7 @@ _ADVICE_ON_LONG_PAUSES = "Do this work every n-th step, or ahead of the step in 
 def find_python_overhead(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose Python between operators."""
     stalls, cpu = evidence.stalls("python"), evidence.cpu
-    python_ns, idle_ns = cpu.part_ns("spare_python"), evidence.device_wait_ns
+    python_ns, idle_ns = cpu.part_ns("avoidable_python"), evidence.device_wait_ns
     is_idle = _is_idle(evidence, python_ns)
     between = "between operators" if evidence.gpu is None else "without kernel launches"
 

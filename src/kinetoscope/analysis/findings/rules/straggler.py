@@ -41,7 +41,7 @@ def find_stragglers(evidence: Evidence) -> Iterator[Finding | Excludable]:
 def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
     """Find a rank that was late in a single step. It may be noise, so confidence is at most medium."""
     together = frozenset(late.rank for late in evidence.stragglers.together)
-    others = frozenset[int]() if row.rank == evidence.stragglers.spared else together & evidence.stragglers.ranks
+    others = frozenset[int]() if row.rank == evidence.stragglers.baseline_rank else together & evidence.stragglers.ranks
     fix = Fix(Change(on_time=frozenset([row.rank])), late=others)
     saving_ns = evidence.savings.saving_ns(fix)
     worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns
@@ -70,7 +70,7 @@ def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Finding | No
     share = (cost_ns if saving.ns is None else saving.ns) / evidence.step_ns
     if max(share, cost_ns / evidence.step_ns / 2) < MIN_SHARE_OF_HIGH * HIGH_SHARE:
         return None
-    # Ranks that are late now and then, and not on the GPU, may be so by noise while loops wait for CPUs.
+    # Ranks that are late in some steps, and not on the GPU, may be so by noise while loops wait for CPUs.
     may_be_noise = common_period(rows) is None and common_cause(rows) != "device"
     is_noise = may_be_noise and evidence.cpu.delay.is_high
     where = locate_stragglers(evidence, rows)
