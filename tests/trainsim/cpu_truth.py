@@ -95,6 +95,6 @@ def _of_phase(spans: Iterable[HostSpan], phase: str) -> list[Interval]:
 
 
 def _outside(step: HostSpan, busy: list[Interval]) -> list[Interval]:
-    """Return the stretches of a step that none of these covers."""
+    """Return the intervals of a step that none of these covers."""
     first, last = (step.begin_ns, step.begin_ns), (step.end_ns, step.end_ns)
     return gaps([first, *union(clip(busy, step.begin_ns, step.end_ns)), last])

@@ -110,7 +110,7 @@ class Memory(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A stretch in which the loop's thread waits without a span that says so."""
+    """An interval in which the loop's thread waits without a span that says so."""
 
     kind: str
     begin_ns: int
@@ -212,7 +212,7 @@ class Loader:
         self._making: list[Making] = []
 
     def fetch(self, batch: int, now_ns: int) -> int:
-        """When the batch that is asked for now is there."""
+        """When the batch that is requested now is there."""
         if not self._num_workers:
             return now_ns + self._make_ns[batch]
         self._make(batch, self._make_ns[batch])
@@ -229,10 +229,10 @@ class Loader:
         return ahead._making
 
     def _make(self, batch: int, takes_ns: int) -> None:
-        asked = batch - self._num_workers * self._num_ahead
-        asked_ns = self._returned_ns[asked] if asked >= 0 else 0
+        requested = batch - self._num_workers * self._num_ahead
+        requested_ns = self._returned_ns[requested] if requested >= 0 else 0
         idle_ns = self._made_ns[batch - self._num_workers] if batch >= self._num_workers else 0
-        begin_ns = max(asked_ns, idle_ns)
+        begin_ns = max(requested_ns, idle_ns)
         self._made_ns.append(begin_ns + takes_ns)
         self._making.append(Making(batch % self._num_workers, begin_ns, begin_ns + takes_ns))
 
@@ -315,7 +315,7 @@ class Host:
         return stack[-1] if stack else None
 
     def stream(self, track: str) -> Stream:
-        """Return a stream, or a thread that runs one task after the other; made when it is first asked for."""
+        """Return a stream, or a thread that runs one task after the other; made at its first use."""
         if track not in self._streams:
             self._streams[track] = Stream(self._engine, track)
         return self._streams[track]

@@ -1,4 +1,4 @@
-"""Stretches of time, as pairs of begin and end: joined, taken away from one another, and measured."""
+"""Intervals of time, as pairs of begin and end: joined, taken away from one another, and measured."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the same time as stretches that neither touch nor overlap, in order."""
+    """Return the same time as intervals that neither touch nor overlap, in order."""
     joined: list[Interval] = []
     for begin_ns, end_ns in sorted(intervals):
         if joined and begin_ns <= joined[-1][1]:

@@ -119,7 +119,7 @@ def _pace_ns(window: Window, *, has_device: bool) -> float:
 
 
 def simulate(settings: Settings) -> SimulatedRun:
-    """Run a training of these settings from its first step to its last."""
+    """Simulate a training run of these settings from its first step to its last."""
     groups, engine = build_groups(settings), Engine()
     with _without_collections():
         hosts = [

@@ -85,7 +85,7 @@ def _idle(window: Window, worker: int) -> Iterator[Sampled]:
 
 
 def _waits(window: Window) -> list[tuple[str, int, int]]:
-    """Return the stretches in which the loop's thread waits for something else than the device and its batches."""
+    """Return the intervals in which the loop's thread waits for something else than the device and its batches."""
     return sorted([*_spans(window, BLOCKED), *window.waits], key=lambda wait: wait[1])
 
 

@@ -28,7 +28,7 @@ _PRODUCTS = ("aten::mm", "aten::addmm")
 
 
 class Truth:
-    """The rows of every table, each made when it is first asked for."""
+    """The rows of every table, each made at its first use."""
 
     def __init__(self, run: "SimulatedRun") -> None:
         self._run, self._settings = run, run.settings

@@ -94,7 +94,7 @@ def analyze(
 def analyze_sources(
     sources: Iterable[Source],
     selection: Selection,
-    each: Callable[..., Iterable[Any]] = map,
+    map_function: Callable[..., Iterable[Any]] = map,
     *,
     cache: bool = True,
     with_graph: bool = False,
@@ -107,8 +107,7 @@ def analyze_sources(
     Args:
         sources: each as `analyze` takes one.
         selection: the part of the run to analyze.
-        each: calls a function with each of some values, as `map` does; where it is given names of files, it may pass
-            ``on_bytes``, too.
+        map_function: equivalent of `map`; where the values are names of files, it may pass ``on_bytes``, too.
         cache: as in `analyze`.
         with_graph: whether the replay graph will be used, which a cached report does not have.
         notes: notes besides those on the traces.
@@ -121,7 +120,7 @@ def analyze_sources(
     if anonymizer is not None:
         notes = [*map(anonymizer.sentence, notes)]
         selection = selection if selection.step is None else replace(selection, step=STEP)
-    report = _read_or_analyze(found, selection, each, cache=cache, with_graph=with_graph)
+    report = _read_or_analyze(found, selection, map_function, cache=cache, with_graph=with_graph)
     title = report.run["name"] if anonymizer else run_title(titled_by or sources, report.run["name"])
     report = _add_all_steps(report, titled_by or sources, selection.attempt, anonymizer)
     report = _add_measured(report, titled_by or sources, anonymizer)
@@ -188,7 +187,7 @@ def add_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:
 def _read_or_analyze(
     found: Sequence[str | Trace],
     selection: Selection,
-    each: Callable[..., Iterable[Any]],
+    map_function: Callable[..., Iterable[Any]],
     *,
     cache: bool,
     with_graph: bool,
@@ -197,20 +196,20 @@ def _read_or_analyze(
     if kept is not None and not with_graph and (rows := kept.read()) is not None:
         analyze_once = cached(lambda: _analyze_traces(found, selection, map, cache=True))
         return RunReport(**vars(rows), build_graph=lambda: analyze_once().graph)
-    report = _analyze_traces(found, selection, each, cache=cache)
+    report = _analyze_traces(found, selection, map_function, cache=cache)
     if kept is not None:
         kept.write(report)
     return report
 
 
 def _analyze_traces(
-    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+    sources: Sequence[str | Trace], selection: Selection, map_function: Callable[..., Iterable[Any]], *, cache: bool
 ) -> RunReport:
     if not is_large(sources):
-        return build_run_report(_summarize_traces(sources, selection, each, cache=cache))
-    whole, sample, last_step = _analyze_without_replay(sources, selection, each, cache=cache)
+        return build_run_report(_summarize_traces(sources, selection, map_function, cache=cache))
+    whole, sample, last_step = _analyze_without_replay(sources, selection, map_function, cache=cache)
     selection = replace(selection, last_step=last_step)
-    part = build_run_report(_summarize_traces(sample, selection, each, cache=cache), is_sample=True)
+    part = build_run_report(_summarize_traces(sample, selection, map_function, cache=cache), is_sample=True)
     of_part = [*build_replay_notes(part.graph), *build_loader_notes(part.graph, part.findings)]
     notes = [*whole.run["notes"], *build_sample_notes(whole), *of_part]
     run = whole.run | {"notes": notes, "contention": part.run["contention"]}
@@ -219,13 +218,13 @@ def _analyze_traces(
 
 
 def _analyze_without_replay(
-    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+    sources: Sequence[str | Trace], selection: Selection, map_function: Callable[..., Iterable[Any]], *, cache: bool
 ) -> tuple[RunReport, list[str | Trace], int | None]:
     """Return the report on a large run without a replay, the sources to replay, and the last step of truncated files.
 
     The report has no findings; ``is_judged`` is whether it may have some.
     """
-    traces = _summarize_traces(sources, selection, each, cache=cache, with_graph=False)
+    traces = _summarize_traces(sources, selection, map_function, cache=cache, with_graph=False)
     report = build_run_report(traces)
     report = replace(report, is_judged=not report.why_unjudged)
     ranks = ranks_to_replay(report)
@@ -255,7 +254,7 @@ def _list_traces(source: Source, attempt: int | None) -> Sequence[str | Trace]:
 def _summarize_traces(
     sources: Sequence[str | Trace],
     selection: Selection,
-    each: Callable[..., Iterable[Any]],
+    map_function: Callable[..., Iterable[Any]],
     *,
     cache: bool,
     with_graph: bool = True,
@@ -264,14 +263,14 @@ def _summarize_traces(
     work = partial(sum_trace, selection=selection, cache=cache, with_graph=with_graph)
     if selection.last_s is None:
         sources = [load_one(STDIN, cache=cache) if one == STDIN else one for one in sources]
-        traces = list(each(work, sources))
+        traces = list(map_function(work, sources))
         last_step = last_common_step(traces)
         if last_step is None or selection.last_step is not None:
             return traces
-        return list(each(partial(work, selection=replace(selection, last_step=last_step)), sources))
+        return list(map_function(partial(work, selection=replace(selection, last_step=last_step)), sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
-    recorded = list(each(partial(read_end_of_recording, cache=cache), sources))
-    return list(each(work, sources, starts_of_last_seconds(recorded, selection.last_s)))
+    recorded = list(map_function(partial(read_end_of_recording, cache=cache), sources))
+    return list(map_function(work, sources, starts_of_last_seconds(recorded, selection.last_s)))
 
 
 def _can_be_read_once(source: str | Trace) -> TypeGuard[str]:

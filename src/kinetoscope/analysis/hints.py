@@ -9,7 +9,7 @@ from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.gpu.matmul_kernels import is_matmul
 from kinetoscope.core.text.wording import format_percent
 
-MIN_PRODUCT_SHARE = 0.1
+MIN_MATMUL_SHARE = 0.1
 """Matmuls and convolutions with a smaller share of the compute time gain little from another precision."""
 
 MIN_ELEMENTWISE_SHARE = 0.2
@@ -17,7 +17,7 @@ MIN_SHARE = 0.02
 """Layout conversions, attention and optimizers with a smaller share of the compute time get no hint."""
 
 MIN_SOFTMAX_SHARE = 0.01
-"""Batched matmuls with less softmax beside them are no attention."""
+"""Batched matmuls with a smaller share of softmax are no attention."""
 
 MAX_SHORT_KERNEL_NS = 10_000
 """Kernels that take less on average hardly fill a GPU: a launch alone takes 2 to 5 us."""
@@ -82,7 +82,7 @@ class _Hints:
         products = [row for row in self._kernels if is_matmul(row.name) and row.uses_tensor_cores is not True]
         slow = [row for row in products if _FLOAT32.search(row.name) and not _HALF.search(row.name)]
         share = self._time_share(slow)
-        if share < MIN_PRODUCT_SHARE or not _have_tensor_cores(majors, device_names):
+        if share < MIN_MATMUL_SHARE or not _have_tensor_cores(majors, device_names):
             return None
         takes = (
             f"float32 matmuls and convolutions take {format_percent(share)} of the compute time without tensor cores"

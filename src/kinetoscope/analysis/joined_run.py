@@ -16,7 +16,7 @@ from kinetoscope.analysis.memory.memory import combine_memory_rows
 from kinetoscope.analysis.modules.module_rows import ModuleRow, join_modules
 from kinetoscope.analysis.ranks.clock_alignment import TimeShift, add_clock_bounds, shifts_to_rank_0
 from kinetoscope.analysis.ranks.collectives import ClockShift, JoinedCollectives, join_collectives
-from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use
+from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use, is_slowed
 from kinetoscope.analysis.ranks.phase_stragglers import PhaseWork, find_phase_stragglers
 from kinetoscope.analysis.ranks.ranks import RankRow, add_step_parts, combine_rank_rows
 from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
@@ -33,6 +33,7 @@ from kinetoscope.analysis.run_checks import (
 )
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.steps.call_times_by_step import step_times
+from kinetoscope.analysis.steps.least_disturbed_steps import find_least_disturbed_steps
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.step_work import build_rate_notes, compute_rates
 from kinetoscope.analysis.steps.steps import StepRow, missing_share
@@ -70,7 +71,7 @@ class JoinedRun:
         ranks = combine_rank_rows([row for summary in summaries for row in summary.ranks])
         exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
         collectives, shifts = join_collectives([summary.calls for summary in summaries], exact)
-        summaries = [summary.moved(TimeShift.of(shifts, summary.rank)) for summary in summaries]
+        summaries = [summary.shifted(TimeShift.of(shifts, summary.rank)) for summary in summaries]
         run = cls(traces, summaries, copies, ranks, collectives, dict(shifts))
         require_one_time(run.steps)
         return run
@@ -82,7 +83,7 @@ class JoinedRun:
 
     @cached_property
     def num_steps(self) -> int:
-        """The number of recorded steps; a loop that counts anew may have several of one number."""
+        """The number of recorded steps; a loop that restarts its count may have several of one number."""
         by_rank = Counter(row.rank for row in self.steps)
         return max(len({row.step for row in self.steps}), max(by_rank.values(), default=0))
 
@@ -117,9 +118,9 @@ class JoinedRun:
         return any(summary.is_partial for summary in self.summaries)
 
     @property
-    def is_of_torch(self) -> bool:
+    def has_torch_events(self) -> bool:
         """True if torch recorded operators."""
-        return any(summary.is_of_torch for summary in self.summaries)
+        return any(summary.has_torch_events for summary in self.summaries)
 
     @cached_property
     def why_unjudged(self) -> list[str]:
@@ -151,7 +152,7 @@ class JoinedRun:
         bound_ns = max((shift.bound_ns for shift in self.shifts.values()), default=0)
         messages = find_message_waits(self.collectives.calls)
         late = find_straggler_candidates(self.collectives.rows, self.steps, bound_ns, messages)
-        if late.calls or self.is_of_torch:
+        if late.calls or self.has_torch_events:
             return late
         return find_phase_stragglers(
             self.steps, [(one.rank, PhaseWork.of(one.sampled, one.markers)) for one in self.evidence]
@@ -215,7 +216,7 @@ class JoinedRun:
         state = run_state([trace.written for trace in traces])
         missing = list_missing_data(traces, self.steps) if state in ("killed", "recording") else []
         samples_per_s, tokens_per_s = throughput([trace.counted for trace in traces], step_ns)
-        if bound_by == "host" and not self.is_of_torch:
+        if bound_by == "host" and not self.has_torch_events:
             bound_by = "unknown"  # there may be a device without any recorded event
         parts_computed, timed_ns = [one.work_sums for one in self.summaries], None if self.is_partial else step_ns
         rates = compute_rates(parts_computed, timed_ns)
@@ -241,6 +242,7 @@ class JoinedRun:
             "notes": list(dict.fromkeys(notes)),
             "hints": [],
             "contention": self.contention,
+            "least_disturbed_steps": find_least_disturbed_steps(self.steps) if is_slowed(self.contention) else None,
         }
 
 
@@ -248,5 +250,5 @@ def _put_on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, 
     """Return the windows of all traces, moved by the clock offsets measured during the run."""
     shifts = shifts_to_rank_0([(trace.rank, trace.clock) for trace in traces])
     return [
-        (trace, window.moved(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
+        (trace, window.shifted(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
     ]

@@ -13,7 +13,7 @@ from kinetoscope.frames.trace import Trace
 
 
 def run_title(sources: Sequence[Any], name: str | None) -> str | None:
-    """Return the title of a run; None if there is none. No folder above the run is in it.
+    """Return the title of a run; None if there is none. It contains no folder above the run.
 
     Args:
         sources: sources that were read.
@@ -63,5 +63,5 @@ def _folder(source: str) -> str:
         return ""
     folder = resolve_run_folder(source)
     name, of_first = base_name(str(folder)), folder.parent
-    is_later = name.isdecimal() and any((of_first / place).is_dir() for place in ("traces", "pulse"))
+    is_later = name.isdecimal() and any((of_first / subfolder).is_dir() for subfolder in ("traces", "pulse"))
     return f"{base_name(str(of_first))}/{name}" if is_later else name

@@ -7,7 +7,7 @@ _RENDERERS: list[Callable[[Any], str]] = []
 
 
 def set_notebook_renderer(render: Callable[[Any], str]) -> None:
-    """Render results that are the last line of a cell with a function from a result to HTML."""
+    """Set the function that renders a result as HTML, for results that are the last line of a notebook cell."""
     _RENDERERS[:] = [render]
 
 

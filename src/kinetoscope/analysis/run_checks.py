@@ -151,9 +151,9 @@ def _build_truncated_notes(traces: Iterable[SummedTrace]) -> Iterable[str]:
 def _build_content_notes(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         has_spans = any(window.num_spans for window in trace.windows)
-        if has_spans and not any(window.is_of_torch for window in trace.windows):
+        if has_spans and not any(window.has_torch_events for window in trace.windows):
             yield f"{_label(trace.name)} has neither operators of torch nor work of a device."
-        elif any(window.is_elsewhere for window in trace.windows):
+        elif any(window.has_only_loader_operators for window in trace.windows):
             yield (
                 f"{_label(trace.name)} has only those operators of torch that make batches. If the loop hands its "
                 "steps to other threads, pass experimental_config="
@@ -162,7 +162,7 @@ def _build_content_notes(traces: Iterable[SummedTrace]) -> Iterable[str]:
 
 
 def _build_rank_notes(traces: Sequence[SummedTrace]) -> Iterable[str]:
-    """Yield a note on ranks without traces. Waits for them look like waits for no rank."""
+    """Yield a note on ranks without traces. Waits for them cannot be recognised as such."""
     if absent := _absent_ranks(traces):
         yield (
             f"Missing traces: {absent}, of {_world_size(traces):,}. The time that others waited for them is unknown, "

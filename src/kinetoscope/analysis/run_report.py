@@ -25,6 +25,7 @@ from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_pat
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps.all_steps import AllSteps
 from kinetoscope.analysis.steps.call_times_by_step import StepTimes
+from kinetoscope.analysis.steps.least_disturbed_steps import LeastDisturbedSteps
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.analysis.steps.step_work import ComputeRates
 from kinetoscope.analysis.steps.steps import StepRow
@@ -54,7 +55,8 @@ class RunFacts(ComputeRates, TensorCores):
     are those that were kept with ``profile(slow_steps=True)``; nothing else here depends on them.
 
     ``hints`` are sentences where no fault was found; they have no saving. ``contention`` is the use of the machine's
-    CPU time while the run was recorded, None where that was not recorded.
+    CPU time while the run was recorded, None where that was not recorded. ``least_disturbed_steps`` is None without
+    contention.
     """
 
     name: str | None
@@ -75,6 +77,7 @@ class RunFacts(ComputeRates, TensorCores):
     notes: list[str]
     hints: list[str]
     contention: Contention | None
+    least_disturbed_steps: LeastDisturbedSteps | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +108,7 @@ class ReportRows:
 class RunReport(ReportRows, NotebookRepr):
     """The report on a run. ``to_json()`` is the output of ``kinetoscope summary PATH --json``.
 
-    These fields are not in it: ``by_step``, for `compare`, whose times are in the order of the distinct numbers of
+    The output lacks these fields: ``by_step``, for `compare`, whose times are in the order of the distinct numbers of
     ``steps``; ``unrecorded_ns``, the durations of steps that were not recorded; ``usual_ns``, those of recorded steps
     too; ``folder``, the absolute path of the run's folder, "" for traces without one; ``clock_shifts``, the offsets by
     which the clocks of ranks were moved so that collectives end together; ``is_judged`` and ``why_unjudged``.

@@ -73,9 +73,9 @@ class WindowSummary:
     """Rows and sums of one window of one rank.
 
     ``calls`` are its collectives. Where it is not replayed, there are neither ``dependencies`` nor ``evidence``, and
-    the ``sums`` are packed: then it is one of many. ``is_of_torch`` is true if it has operators, or work of a device,
-    ``is_elsewhere`` if all its operators build batches; ``unknown_device_events`` and ``inferred_from`` as in
-    `RankWindow`, and ``is_filtered`` as the function returns.
+    the ``sums`` are packed: then it is one of many. ``has_torch_events`` is true if it has operators, or work of a
+    device, and ``has_only_loader_operators`` if all its operators build batches. ``unknown_device_events`` and
+    ``inferred_from`` are as in `RankWindow`, ``is_filtered`` is the result of the function.
     """
 
     rank: int | None
@@ -87,8 +87,8 @@ class WindowSummary:
     calls: pl.DataFrame
     memory: list[MemoryRow]
     modules: pl.DataFrame | None
-    is_of_torch: bool
-    is_elsewhere: bool
+    has_torch_events: bool
+    has_only_loader_operators: bool
     unknown_device_events: Mapping[str, int]
     is_filtered: bool
     inferred_from: str | None
@@ -99,18 +99,18 @@ class WindowSummary:
 
     @property
     def is_partial(self) -> bool:
-        """True if devices, or the loop, did more than what can be read here: then nothing is concluded from it."""
+        """True if there is unreadable work of devices or of the loop: then nothing is concluded from the window."""
         return bool(self.unknown_device_events) or self.is_filtered
 
-    def moved(self, shift: TimeShift) -> "WindowSummary":
+    def shifted(self, shift: TimeShift) -> "WindowSummary":
         """Return the summary on another clock."""
         if shift == TimeShift():
             return self
         graph = self.dependencies
         return replace(
             self,
-            begin_ns=shift.moved(self.begin_ns),
-            steps=[replace(row, begin_ns=shift.moved(row.begin_ns)) for row in self.steps],
+            begin_ns=shift.apply(self.begin_ns),
+            steps=[replace(row, begin_ns=shift.apply(row.begin_ns)) for row in self.steps],
             calls=self.calls.with_columns(map(shift.expression, MOMENTS)),
             dependencies=graph and replace(graph, nodes=graph.nodes.with_columns(shift.expression("time"))),
         )
@@ -258,8 +258,8 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         calls=find_collective_calls(window),
         memory=memory_rows(window, loop, modules),
         modules=module_sums,
-        is_of_torch=len(window.cpu.operators) > 0 or len(window.device) > 0,
-        is_elsewhere=len(window.cpu.operators) > 0 and not loop.python_time.has_loop_operators,
+        has_torch_events=len(window.cpu.operators) > 0 or len(window.device) > 0,
+        has_only_loader_operators=len(window.cpu.operators) > 0 and not loop.python_time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,

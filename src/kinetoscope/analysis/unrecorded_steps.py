@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from kinetoscope.analysis.findings.batch_transfer_advice import remove_recording_cost_of_batches
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.loader_advice import limit_reach_without_recording
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
 
@@ -53,6 +54,7 @@ def subtract_recording_cost(
     if not cost_ns or not step_ns:
         return [*findings]
     found = [_subtract_cost(finding, cost_ns, step_ns) for finding in findings]
+    found = [limit_reach_without_recording(finding, cost_ns, step_ns) for finding in found]
     return found if fetch_ratio is None else [remove_recording_cost_of_batches(one, fetch_ratio) for one in found]
 
 

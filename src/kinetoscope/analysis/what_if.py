@@ -1,4 +1,4 @@
-"""Step times of a run with something changed."""
+"""Predicted step times of a run after a change."""
 
 from dataclasses import dataclass
 

@@ -20,7 +20,7 @@ MIN_RUNS_OF_PAGE = 20
 
 
 def main() -> int:
-    """Score the scenarios asked for, print the result, and write it. Return 1 if nothing was scored."""
+    """Score the requested scenarios, print the result, and write it. Return 1 if nothing was scored."""
     options = _parse_options()
     scenarios = [BY_NAME[name] for name in options.scenario] if options.scenario else list(SCENARIOS)
     commit = _read_commit()

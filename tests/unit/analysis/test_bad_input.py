@@ -102,7 +102,7 @@ def test_ranks_that_were_not_asked_for_are_not_missing(tmp_path):
     assert report.run["ranks"] == [2]
 
 
-def test_asking_for_a_rank_that_is_not_here_says_which_are(tmp_path):
+def test_the_error_for_a_missing_rank_lists_the_others(tmp_path):
     with pytest.raises(SettingsError, match=r"No trace of the selected ranks .*\. There are traces of ranks 0-1\."):
         analyse(*traces(tmp_path), ranks=[7])
 

@@ -103,7 +103,7 @@ def test_workers_make_batches_ahead_as_far_as_they_may():
         there_ns.append(loader.fetch(batch, now_ns))
         now_ns = max(now_ns, there_ns[-1]) + 5
         loader.returned(now_ns)
-    # Two at a time; batch 2 is asked for when the loop has batch 0, at 115, and so on.
+    # Two at a time; batch 2 is requested when the loop has batch 0, at 115, and so on.
     assert there_ns == [110, 120, 225, 235, 340, 350]
 
 

@@ -35,7 +35,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.recording_options import RECORD_TEN_STEPS
 from kinetoscope.analysis.labels import differing_folders
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.core.text.wording import format_ms, format_ranks, sanitize
+from kinetoscope.core.text.wording import format_count, format_ms, format_ranks, sanitize
 from kinetoscope.frames.display import first_items
 from kinetoscope.frames.load import PathLike
 from kinetoscope.frames.trace import Trace
@@ -91,7 +91,7 @@ def compare(
         cache: keep summaries of traces in the user's cache.
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
-    report_on = partial(analyze_sources, each=packed_map_function(executor), cache=cache)
+    report_on = partial(analyze_sources, map_function=packed_map_function(executor), cache=cache)
     return compare_sources((_to_list(before), _to_list(after)), selection, report_on, threshold)
 
 
@@ -185,17 +185,28 @@ def compare_reports(
                 *_build_all_steps_notes(runs.all_steps),
             ]
     is_unsure = any(row.is_typical_step and row.verdict == "unsure" for row in rows)
-    why_unsure = explain_few_unrecorded(before, after) if is_unsure else ""
     return Comparison(
         before=before.run,
         after=after.run,
         threshold=threshold,
         rows=rows,
         more_steps=more_steps,
-        notes=[*([why_unsure] if why_unsure else []), *about],
-        why_unsure=why_unsure,
+        notes=about,
+        why_unsure=_explain_unsure(before, after, more_steps) if is_unsure else "",
         fixed_findings=_find_unshared_findings(before, after),
         new_findings=_find_unshared_findings(after, before),
+    )
+
+
+def _explain_unsure(before: RunReport, after: RunReport, more_steps: int | None) -> str:
+    """Return a sentence on how to get a verdict on the step."""
+    if few := explain_few_unrecorded(before, after):
+        return few
+    if more_steps is not None:
+        return f"A verdict needs about {format_count(more_steps, 'more step')} of each run."
+    return (
+        "Longer runs would not help: unchanged operators differ as much between these two recordings. Record both "
+        "again, one right after the other, on an idle machine."
     )
 
 

@@ -73,6 +73,7 @@ class Comparison(PlainData, NotebookRepr):
         after: facts of the second run.
         more_steps: where the step is ``unsure``, about how many more steps of each run would decide; None if more steps
             would not.
+        why_unsure: where the step is ``unsure``, a sentence on how to get a verdict; "" elsewhere.
         notes: sentences on what could not be compared, or only in part.
     """
 
@@ -81,13 +82,12 @@ class Comparison(PlainData, NotebookRepr):
     threshold: float
     rows: list[ComparisonRow]
     more_steps: int | None
+    why_unsure: str = ""
     notes: list[str]
     fixed_findings: list[Finding] = field(default_factory=list)
     """Findings of ``before``, above low confidence, whose id ``after`` has not; most urgent first."""
     new_findings: list[Finding] = field(default_factory=list)
     """The same of ``after``. Both are empty where faults were not looked for in one of the runs."""
-    why_unsure: str = field(default="", repr=False)
-    """The note on runs with too few unrecorded steps for a verdict; "" elsewhere. It is no key of the JSON."""
 
     def __repr__(self) -> str:
         before, after = format_run_name(self.before), format_run_name(self.after)
@@ -120,8 +120,7 @@ class Comparison(PlainData, NotebookRepr):
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
         findings = {name: [found.to_dict() for found in getattr(self, name)] for name in _FINDINGS}
-        fields = {name: value for name, value in super().to_dict().items() if name != "why_unsure"}
-        return {"schema": SCHEMA, **fields, **findings}
+        return {"schema": SCHEMA, **super().to_dict(), **findings}
 
     def to_json(self) -> str:
         """Return the comparison as JSON, as ``kinetoscope diff A B --json`` prints it."""

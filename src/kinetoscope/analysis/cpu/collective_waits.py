@@ -10,7 +10,8 @@ from kinetoscope.analysis.windows.span_names import C10D_CALLS, COMMUNICATION_CA
 from kinetoscope.analysis.windows.window import RankWindow
 
 _MAX_LATE_NS, _MAX_LATE_SHARE = 5_000_000, 0.1
-"""A collective on the CPU may end so long after the pause in which the loop waited for it, and such a share of that."""
+"""A collective on the CPU may end up to this time, and up to this share of the pause, after the pause of the loop that
+waited for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +34,9 @@ class CollectiveWaits:
     def waits(self) -> pl.DataFrame:
         """The loop's waits for a collective on the CPU.
 
-        A row is a call, or a pause, before whose end a collective ends: ``track``, ``begin`` and ``end``; ``row``, that
-        of the collective; and ``waited_until``, its end. A pause counts if most of it was before that end, or if it
-        follows the backward pass, at whose end DDP waits for its buckets; else the loop may as well have computed
-        something in Python.
+        A row is a call, or a pause, that ends after the end of a collective: ``track``, ``begin`` and ``end``; ``row``,
+        that of the collective; and ``waited_until``, its end. A pause counts if most of it was before that end, or if
+        it follows the backward pass, at whose end DDP waits for its buckets; else the loop may have run Python.
         """
         if len(self.window.device):
             times = dict.fromkeys(("begin", "end", "waited_until"), pl.Int64)
@@ -60,7 +60,7 @@ class CollectiveWaits:
     def events(self) -> pl.DataFrame:
         """Collectives on the CPU as if they were a device's events: each of their threads is a stream."""
         window = self.window
-        calls = self._ended_in_time(window.cpu.named(CPU_COLLECTIVES)).sort("begin")
+        calls = self._clip_to_waits(window.cpu.named(CPU_COLLECTIVES)).sort("begin")
         launches = window.cpu.named(C10D_CALLS).select(
             launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
         )
@@ -69,8 +69,8 @@ class CollectiveWaits:
             kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
         ).select(window.device.columns)
 
-    def _ended_in_time(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """Return collectives of other threads; one that the loop waited for ends with that pause at the latest.
+    def _clip_to_waits(self, calls: pl.DataFrame) -> pl.DataFrame:
+        """Return collectives of other threads, clipped to the end of the pause in which the loop waited for each.
 
         Such a thread wakes the loop before its own span ends, and on a busy machine the loop may continue first.
         """
@@ -92,7 +92,7 @@ def _add_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Add the call on the loop's thread that launched each collective.
 
     They wait in a queue: the first call launched the first collective. Collectives without a call were in flight when
-    the recording began. Where that cannot be, the call is the last one before.
+    the recording began. Where that is impossible, the call is the last one before.
     """
     num_in_flight = len(calls) - len(launches)
     if len(launches) and num_in_flight >= 0:

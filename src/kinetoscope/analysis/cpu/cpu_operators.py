@@ -28,16 +28,16 @@ _PYTHON_NAME = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
 
 
 def find_cpu_operators(
-    window: RankWindow, others: Iterable[pl.DataFrame], *, elsewhere: IntervalUnion, optimizing: IntervalUnion
+    window: RankWindow, others: Iterable[pl.DataFrame], *, excluded: IntervalUnion, optimizing: IntervalUnion
 ) -> pl.DataFrame:
-    """Return the stretches in which operators compute on the CPU while a GPU idles.
+    """Return the intervals in which operators compute on the CPU while a GPU idles.
 
-    A stretch is time of an operator itself, outside of the operators and runtime calls inside it.
+    An interval is time of an operator itself, outside of the operators and runtime calls inside it.
 
     Args:
         window: a window of one rank.
-        others: spans that are no work of operators, such as garbage collections.
-        elsewhere: time that does not count, such as fetches.
+        others: spans that interrupt operators, such as garbage collections.
+        excluded: time that does not count, such as fetches.
         optimizing: time of the optimizer.
 
     Returns:
@@ -45,16 +45,14 @@ def find_cpu_operators(
             `CPU_OPERATORS`, of operators that recur in several steps. Without a GPU, or where its runtime calls were
             not recorded, no rows.
     """
-    stretches = (
-        _self_time_stretches(window, others)
-        if len(window.device) and len(window.cpu.runtime_calls)
-        else _no_stretches()
+    intervals = (
+        _find_self_time(window, others) if len(window.device) and len(window.cpu.runtime_calls) else _no_intervals()
     )
-    begins, ends = stretches["begin"], stretches["end"]
-    idle = ends - begins - window.devices.time.busy.overlap_ns(begins, ends) if len(stretches) else begins
+    begins, ends = intervals["begin"], intervals["end"]
+    idle = ends - begins - window.devices.time.busy.overlap_ns(begins, ends) if len(intervals) else begins
     in_optimizer = optimizing.overlap_ns(begins, ends) > 0
-    found = stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
-    found = filter_rows(found, elsewhere.overlap_ns(begins, ends) == 0)
+    found = intervals.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
+    found = filter_rows(found, excluded.overlap_ns(begins, ends) == 0)
     optimizer, other = map(pl.lit, CPU_OPERATORS)
     part = pl.when("in_optimizer").then(optimizer).otherwise(other)
     return _filter_recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
@@ -82,7 +80,7 @@ def are_of_cpu_optimizer(
 
     Args:
         device: the device events of a window.
-        operators: the stretches of `find_cpu_operators`, by part.
+        operators: the intervals of `find_cpu_operators`, by part.
         optimizing: time of the optimizer.
     """
     begins = device["launch_begin"]
@@ -92,12 +90,12 @@ def are_of_cpu_optimizer(
     return is_data & begins.is_not_null() & optimizing.covers(begins)
 
 
-def _no_stretches() -> pl.DataFrame:
+def _no_intervals() -> pl.DataFrame:
     return pl.DataFrame(schema={"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String})
 
 
-def _self_time_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the long stretches in which a native operator is the innermost span of a thread that launches work."""
+def _find_self_time(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the long intervals in which a native operator is the innermost span of a thread that launches work."""
     named = [window.cpu.operators.select(*_SPAN, pl.col("name").cast(pl.String))]
     named += [
         frame.select(*_SPAN, name=pl.lit(None, pl.String))
@@ -113,19 +111,19 @@ def _self_time_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> 
     is_long = is_same_track & (end - pl.col("begin") >= MIN_CPU_OPERATOR_NS)
     long = moments.with_columns(end=end).filter(is_long)
     if not len(long):
-        return _no_stretches()
+        return _no_intervals()
     rows = find_innermost(spans, long.select("track", ts=pl.col("begin") + 1))
-    named_stretches = drop_null_rows(long.hstack([spans["name"][rows]]), "name")
+    named_intervals = drop_null_rows(long.hstack([spans["name"][rows]]), "name")
     name = pl.col("name").str
-    return named_stretches.filter(name.contains(_NATIVE_NAME) & ~name.contains(_PYTHON_NAME)).select(*_SPAN, "name")
+    return named_intervals.filter(name.contains(_NATIVE_NAME) & ~name.contains(_PYTHON_NAME)).select(*_SPAN, "name")
 
 
-def _filter_recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
-    """Return the stretches of operators that recur: a busy machine stops any operator now and then."""
-    step = interval_index(window.steps, stretches["begin"]).alias("step")
+def _filter_recurring(window: RankWindow, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the intervals of operators that recur: on a busy machine, any operator may be interrupted once."""
+    step = interval_index(window.steps, intervals["begin"]).alias("step")
     at_least = min(MIN_RECURRING_STEPS, max(1, len(window.steps)))
     is_recurring = pl.col("step").drop_nulls().n_unique().over("name") >= at_least
-    return stretches.hstack([step]).filter(is_recurring).drop("step")
+    return intervals.hstack([step]).filter(is_recurring).drop("step")
 
 
 def are_for_data(calls: pl.DataFrame, device: pl.DataFrame, cpu_operators: Collection[pl.DataFrame]) -> pl.Series:

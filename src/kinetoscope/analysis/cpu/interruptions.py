@@ -10,7 +10,7 @@ from kinetoscope.analysis.windows.nesting import find_enclosing, find_outermost
 from kinetoscope.analysis.windows.span_names import COMPILER
 from kinetoscope.analysis.windows.window import RankWindow
 
-_OF_COMPILER = ", of the compiler"
+_COMPILER_SUFFIX = ", of the compiler"
 """End of the name of a garbage collection that began while torch's compiler was running."""
 
 _SPAN = ["track", "begin", "end"]
@@ -71,4 +71,4 @@ class Interruptions:
             return pl.Series(dtype=pl.Boolean)
         compiles = find_enclosing(self.compilations[_SPAN], pauses["track"], pauses["begin"])
         names = pauses["name"].cast(pl.String).str
-        return compiles["end"].is_not_null() | names.ends_with(_OF_COMPILER).fill_null(False)
+        return compiles["end"].is_not_null() | names.ends_with(_COMPILER_SUFFIX).fill_null(False)

@@ -1,4 +1,4 @@
-"""Time of library functions where a library has the training loop, such as a trainer, from sampled stacks.
+"""Time of library functions where a library, such as a trainer, runs the training loop; from sampled stacks.
 
 The user's line is then the call of ``train()`` for the whole run, so that the library's function is more useful.
 """
@@ -32,7 +32,7 @@ _MIN_KEPT_SHARE = 0.25
 """Functions with a smaller share of the time of a line in one window are left out of its summary. Judgement."""
 
 _MIN_LOOP_SHARE = 0.9
-"""A user's frame calls the library that has the loop if one function has this share of its time. Judgement."""
+"""A user's frame calls the library that runs the loop if one function has this share of its time. Judgement."""
 
 
 class LibraryCall(NamedTuple):
@@ -57,22 +57,22 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     if not len(window.samples):
         return nothing
     frames = _loop_frames(window)
-    stretches = _find_call_stretches(frames, window.steps)
-    if not len(stretches):
+    intervals = _find_call_intervals(frames, window.steps)
+    if not len(intervals):
         return nothing
-    library_frames = _find_library_frames(frames, stretches)
+    library_frames = _find_library_frames(frames, intervals)
     found = [nothing]
     for kind, of_kind in spans.items():
-        time_ns = IntervalUnion(of_kind).overlap_ns(stretches["begin"], stretches["end"]).alias("time_ns")
-        timed = stretches.select("stretch", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
+        time_ns = IntervalUnion(of_kind).overlap_ns(intervals["begin"], intervals["end"]).alias("time_ns")
+        timed = intervals.select("interval", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
         found.append(_sum_by_function(timed, library_frames).with_columns(kind=pl.lit(kind)).select(*LIBRARY_CALLS))
     return pl.concat(found)
 
 
 def lines_in_every_sample(window: RankWindow) -> frozenset[str]:
-    """Return the user's lines that are on the stack in every sample because they call a library that has the loop.
+    """Return the user's lines that are on the stack in every sample because they call a library that runs the loop.
 
-    Such a line, as ``trainer.fit()``, says nothing about where the time goes.
+    Such a line, as ``trainer.fit()``, does not show where the time goes.
     """
     if not len(window.samples):
         return frozenset()
@@ -101,7 +101,7 @@ def _loop_frames(window: RankWindow) -> pl.DataFrame:
 
 
 def _find_loop_callers(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
-    """Return the rows of the user's frames that call a library which has the loop."""
+    """Return the rows of the user's frames that call a library which runs the loop."""
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     users = frames.filter(is_users)
     return _filter_loop_callers(users.filter(_count_steps_inside(users, steps) > 0), frames)
@@ -140,15 +140,15 @@ def library_call_of_stalls(stalls: pl.DataFrame, line: str) -> LibraryCall | Non
     return LibraryCall(most["function"][0], most["library_line"][0]) if len(most) else None
 
 
-def _find_call_stretches(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the stretches between changes of stacks in which the user's innermost line calls a library with the loop.
+def _find_call_intervals(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the intervals of equal stacks in which the user's innermost line calls a library that runs the loop.
 
     They have ``begin``, ``end``, ``line``, and the rows of that line's frame, ``user``, and of the innermost one,
     ``inner``.
     """
     callers = _find_loop_callers(frames, steps)
     if not len(callers):
-        return pl.DataFrame(schema=dict.fromkeys(("stretch", "begin", "end", "line", "user", "inner"), pl.Int64))
+        return pl.DataFrame(schema=dict.fromkeys(("interval", "begin", "end", "line", "user", "inner"), pl.Int64))
     users = frames.filter(pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY))
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
@@ -159,7 +159,7 @@ def _find_call_stretches(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFr
         user=users["row"].gather(of_user),
         inner=find_innermost(frames, middles),
     )
-    return found.filter(pl.col("user").is_in(callers.implode())).drop("track").with_row_index("stretch")
+    return found.filter(pl.col("user").is_in(callers.implode())).drop("track").with_row_index("interval")
 
 
 def _count_steps_inside(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
@@ -180,11 +180,11 @@ def _filter_loop_callers(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Seri
     return totals.filter(pl.col("lasts") >= _MIN_LOOP_SHARE * pl.col("all_ns"))["row"]
 
 
-def _find_library_frames(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
-    """Return the functions of the library inside of the user's line in each stretch.
+def _find_library_frames(frames: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the functions of the library inside of the user's line in each interval.
 
-    They have ``stretch``, ``function``, ``library_line`` and ``depth``. Functions of others that the library calls,
-    such as torch, are left out: they show less of its purpose.
+    They have ``interval``, ``function``, ``library_line`` and ``depth``. Functions of others that the library calls,
+    such as torch, are left out: they show less of the operation.
     """
     nested = nest_spans(frames.select("track", ts="begin", dur="dur"))
     frames = frames.with_columns(
@@ -194,29 +194,29 @@ def _find_library_frames(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.Da
         library_line=pl.col("name").str.replace(_FUNCTION, "${1}:${2}"),
         file=pl.col("name").str.replace(_FUNCTION, "${1}"),
     )
-    climbing, found = stretches.select("stretch", "user", row="inner"), []
+    climbing, found = intervals.select("interval", "user", row="inner"), []
     for _ in range(_MAX_FRAMES):
         climbing = climbing.filter(pl.col("row").is_not_null() & (pl.col("row") != pl.col("user")))
         if not len(climbing):
             break
-        found.append(climbing.select("stretch", "row"))
+        found.append(climbing.select("interval", "row"))
         climbing = climbing.with_columns(row=frames["parent"].gather(climbing["row"]))
-    rows = pl.concat([stretches.select("stretch", row="inner").clear(), *found])
+    rows = pl.concat([intervals.select("interval", row="inner").clear(), *found])
     of_name = frames.group_by("name").agg(pl.col("dur").sum())
     always_on_stack = of_name.filter(pl.col("dur") >= _MIN_SHARE_OF_ALL_SAMPLES * IntervalUnion(frames).total_ns)[
         "name"
     ]
     is_call = pl.col("name").str.contains(FRAME) & ~pl.col("name").is_in(always_on_stack.implode())
-    rows = rows.join(frames.filter(is_call).drop("begin", "end", "track"), on="row").sort("stretch", "depth")
+    rows = rows.join(frames.filter(is_call).drop("begin", "end", "track"), on="row").sort("interval", "depth")
     package = pl.col("file").str.replace("/.*$", "")
-    rows = rows.filter(package == package.first().over("stretch"))
-    return rows.unique(["stretch", "file", "function"], keep="last")
+    rows = rows.filter(package == package.first().over("interval"))
+    return rows.unique(["interval", "file", "function"], keep="last")
 
 
 def _sum_by_function(timed: pl.DataFrame, library_frames: pl.DataFrame) -> pl.DataFrame:
     """Return the time of lines, and of the functions with at least `_MIN_KEPT_SHARE` of it."""
     lines = timed.group_by("line").agg(total_ns=pl.col("time_ns").sum())
-    inside = timed.join(library_frames, on="stretch")
+    inside = timed.join(library_frames, on="interval")
     by_line = inside.group_by("line", "file", "function", "library_line").agg(
         total_ns=pl.col("time_ns").sum(), depth_ns=(pl.col("time_ns") * pl.col("depth")).sum()
     )

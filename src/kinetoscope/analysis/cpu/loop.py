@@ -17,7 +17,7 @@ from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 
 _SPAN = ["track", "begin", "end"]
-_PARTS = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler", *CPU_OPERATORS)
+_PARTS = ("data", "launch", "python", "avoidable_python", "blocked", "gc", "compile", "profiler", *CPU_OPERATORS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,8 @@ class TrainingLoop:
         return window.operator_time.union(window.on_loop_thread(window.cpu.runtime_calls)).gaps
 
     @cached_property
-    def visits(self) -> pl.DataFrame:
-        """Work of other threads that it waited for, as the backward pass on autograd's: ``track``, ``begin``, ``end``.
+    def awaited_work(self) -> pl.DataFrame:
+        """Work of other threads that its thread waited for, as the backward pass: ``track``, ``begin``, ``end``.
 
         ``paused_from`` and ``paused_until`` are the pause of its own thread meanwhile.
         """
@@ -52,18 +52,18 @@ class TrainingLoop:
         calls = [frame[_SPAN] for frame in (window.cpu.operators, window.cpu.runtime_calls)]
         others = pl.concat([filter_rows(frame, frame["track"] != window.loop_track) for frame in calls])
         others = drop_null_rows(others.hstack([interval_index(pauses, others["begin"]).alias("pause")]), "pause")
-        visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
+        awaited_work = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
         paused = (
-            pauses[side][visits["pause"]].alias(f"paused_{word}")
+            pauses[side][awaited_work["pause"]].alias(f"paused_{word}")
             for side, word in (("begin", "from"), ("end", "until"))
         )
-        visits = visits[_SPAN].hstack([*paused])
-        return filter_rows(visits, visits["end"] <= visits["paused_until"])
+        awaited_work = awaited_work[_SPAN].hstack([*paused])
+        return filter_rows(awaited_work, awaited_work["end"] <= awaited_work["paused_until"])
 
     @cached_property
     def phases(self) -> Phases:
         """Forward pass, backward pass and optimizer."""
-        return Phases(self.window, self.visits)
+        return Phases(self.window, self.awaited_work)
 
     @cached_property
     def collectives(self) -> CollectiveWaits:
@@ -77,11 +77,11 @@ class TrainingLoop:
 
     @cached_property
     def cpu_operators(self) -> dict[str, pl.DataFrame]:
-        """The stretches of `find_cpu_operators`, by part."""
+        """The intervals of `find_cpu_operators`, by part."""
         found = find_cpu_operators(
             self.window,
             self.interruptions.all,
-            elsewhere=self.loader.fetching.union(self.loader.evaluations),
+            excluded=self.loader.fetching.union(self.loader.evaluations),
             optimizing=self.phases.optimizing,
         )
         return {part: filter_rows(found, found["part"] == part) for part in CPU_OPERATORS}
@@ -97,23 +97,23 @@ class TrainingLoop:
         """Its time in operators, calls and waits."""
         window = self.window
         calls = window.on_loop_thread(window.cpu.runtime_calls)
-        return window.operator_time.union(calls, self.visits, self.collectives.time, self.loader.fetches)
+        return window.operator_time.union(calls, self.awaited_work, self.collectives.time, self.loader.fetches)
 
     @cached_property
     def python_time(self) -> PythonTime:
         """The Python time of its thread."""
         return PythonTime(self.window, self.loader, self.interruptions, self.collectives, self.busy)
 
-    def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
+    def parts(self, intervals: pl.DataFrame) -> pl.DataFrame:
         """Return the nanoseconds of each part of the CPU's time in intervals (``track``, ``begin``, ``end``).
 
         Parts are ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile``, ``profiler`` and `CPU_OPERATORS`;
-        ``spare_python`` is a part of ``python``.
+        ``avoidable_python`` is a part of ``python``.
         """
-        stretches = stretches[_SPAN].with_row_index("row")
+        intervals = intervals[_SPAN].with_row_index("row")
         found = [
             of_track[["row"]].hstack(self._parts(track, of_track["begin"], of_track["end"]))
-            for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
+            for (track,), of_track in intervals.partition_by("track", as_dict=True).items()
         ]
         schema = {"row": pl.UInt32} | dict.fromkeys(_PARTS, pl.Int64)
         return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row")[[*_PARTS]]
@@ -121,17 +121,17 @@ class TrainingLoop:
     def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
         unions = {
             part: IntervalUnion(filter_rows(spans, spans["track"] == track) if len(spans) else spans)
-            for part, spans in self._of_threads.items()
+            for part, spans in self._parts_of_threads.items()
         }
         if track == self.window.loop_track:
-            unions |= self._of_loop
+            unions |= self._parts_of_loop
         parts = {part: unions.get(part, IntervalUnion()).overlap_ns(begins, ends) for part in _PARTS}
         if "python" in unions:
             parts["python"] = clip_negative(ends - begins - parts["python"])
         return pl.DataFrame(parts)
 
     @cached_property
-    def _of_threads(self) -> dict[str, pl.DataFrame]:
+    def _parts_of_threads(self) -> dict[str, pl.DataFrame]:
         """The parts of the time of any thread."""
         window, interruptions = self.window, self.interruptions
         return {
@@ -142,22 +142,21 @@ class TrainingLoop:
         } | self.cpu_operators
 
     @cached_property
-    def _of_loop(self) -> dict[str, IntervalUnion]:
+    def _parts_of_loop(self) -> dict[str, IntervalUnion]:
         """The parts of the time of the loop's thread only; for ``python`` all other time."""
         split = self.python_time.python_by_state
         return {
             "data": IntervalUnion(self._undelayed_fetches),
             "python": self.python_time.non_python_time.union(split.blocked, split.starved),
-            "spare_python": IntervalUnion(self.python_time.spare_python),
+            "avoidable_python": IntervalUnion(self.python_time.avoidable_python),
             "blocked": IntervalUnion(split.blocked),
         }
 
     @property
     def _undelayed_fetches(self) -> pl.DataFrame:
-        """The fetches.
+        """The fetches without run-queue delay where the loop builds its batches itself.
 
-        Where the loop builds its batches itself, those longer than the median are without their part of the time in
-        which the loop waited for a CPU: no fix of the loader saves that.
+        Only fetches longer than the median are shortened, to the median at least: no fix of the loader saves the delay.
         """
         fetches, states = self.loader.fetches[["begin", "end"]], self.python_time.states
         if self.loader.num_workers != 0 or not len(fetches) or not len(states.readings):

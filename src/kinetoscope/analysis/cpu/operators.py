@@ -34,9 +34,9 @@ class OperatorRow(PlainData):
     ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
     kernels and copies that its thread launched within it, None where there is no device, or no launch was recorded. A
     call ends with the operator around it, if not before. ``flops`` is the number of floating-point operations that
-    torch counts for it, None where shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of
-    their time, or the operator in one of its self time where there is no device; ``mfu`` is the share of the device's
-    peak. ``name_p50_ns`` and ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
+    torch counts for it, None where shapes do not give it; ``flops_per_s`` is the rate in the time of its kernels, or in
+    its self time where there is no device; ``mfu`` is the share of the device's peak. ``name_p50_ns`` and
+    ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
     """
 
     name: str
@@ -61,13 +61,13 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
 
     Returns:
         A frame with ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``, and
-            ``own_device_ns``, the part of it that no operator within the call launched.
+            ``self_device_ns``, the part of it that no operator within the call launched.
     """
-    host = window.cpu_spans
-    calls = select_columns(host, "shapes", "track", ts="begin").hstack(
-        [window.cpu.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.cpu.is_operator]
+    cpu_spans = window.cpu_spans
+    calls = select_columns(cpu_spans, "shapes", "track", ts="begin").hstack(
+        [window.cpu.labels.alias("name"), (cpu_spans["end"] - cpu_spans["begin"]).alias("dur"), window.cpu.is_operator]
     )
-    calls = filter_rows(calls, host.select(_IS_NESTED).to_series())
+    calls = filter_rows(calls, cpu_spans.select(_IS_NESTED).to_series())
     measured = nest_spans(calls, clip=True)
     found = select_columns(calls, "name", "shapes", "track", begin="ts").hstack(
         measured[["dur", "self_ns"]].get_columns()
@@ -77,7 +77,7 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
         own_ns = device_ns - _device_ns_of_callees(device_ns, calls["is_operator"], measured["parent"])
     else:
         device_ns = own_ns = constant_column("device_ns", None, pl.Int64, len(calls))
-    return filter_rows(found.hstack([device_ns, own_ns.alias("own_device_ns")]), calls["is_operator"])
+    return filter_rows(found.hstack([device_ns, own_ns.alias("self_device_ns")]), calls["is_operator"])
 
 
 def _device_ns_of_callees(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
@@ -122,7 +122,7 @@ def build_flop_notes(rows: Sequence[OperatorRow]) -> list[str]:
 
 
 def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
-    """Return the device time that each call launched: that of its thread until its end, less that until its begin."""
+    """Return the device time that each call launched: that of its thread until its end, less that until its start."""
     spent = (device["end"] - device["begin"]).alias("spent")
     launched = select_columns(device, track="launch_track", time="launch_begin").hstack([spent])
     launched = sort_rows(drop_null_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))

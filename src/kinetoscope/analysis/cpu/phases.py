@@ -38,11 +38,11 @@ class Phases:
 
     Spans of a phase's name count first; of a phase without them, spans of torch do; without either, those of hooks. Of
     spans in one another, the innermost counts: so forward and backward within an optimizer's closure are theirs.
-    ``visits`` is work on other threads that the loop waited for.
+    ``awaited_work`` is that of `TrainingLoop`.
     """
 
     window: RankWindow
-    visits: pl.DataFrame
+    awaited_work: pl.DataFrame
 
     @cached_property
     def named(self) -> dict[str, pl.DataFrame]:
@@ -84,10 +84,10 @@ class Phases:
 
     @cached_property
     def backward_of_torch(self) -> pl.DataFrame | None:
-        """The stretches of torch's backward pass, which are on any thread; None where names say it."""
+        """The intervals of torch's backward pass, which are on any thread; None where named spans mark it."""
         if len(self.named[BACKWARD]):
             return None
-        spans, waits = self.backward[["begin", "end"]], self.visits
+        spans, waits = self.backward[["begin", "end"]], self.awaited_work
         if not len(waits):
             return spans
         threads = self.backward["track"].unique()
@@ -96,7 +96,7 @@ class Phases:
 
     @cached_property
     def pieces(self) -> pl.DataFrame:
-        """The stretches (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
+        """The intervals (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
         spans = [self._phase_of_loop(phase, spans) for phase, spans in self.named.items() if len(spans)]
         if not len(self.named[OPTIMIZER]):
             spans.append(self._phase_of_loop(OPTIMIZER, self.window.on_loop_thread(self.optimizer)))
@@ -123,8 +123,8 @@ class Phases:
     def closures(self) -> pl.DataFrame:
         """The calls of the user's closure by torch's optimizer: ``begin``, ``end``.
 
-        Each lasts from the first operator that autograd keeps to the end of the backward pass that follows. Autograd
-        keeps none of the optimizer's operators.
+        Each lasts from the first operator that autograd records to the end of the backward pass that follows.
+        Autograd records none of the optimizer's operators.
         """
         window = self.window
         steps = sort_rows(window.on_loop_thread(self.optimizer), "begin")
@@ -133,7 +133,7 @@ class Phases:
         if not places.count() or len(self.named[FORWARD]):
             return backward.clear()
         backward = add_constant_column(backward.filter(places.is_not_null()), "is_backward", True, pl.Boolean)
-        kept = self._kept_by_autograd(steps, backward)
+        kept = self._recorded_by_autograd(steps, backward)
         calls = pl.concat([backward, kept]).sort("begin", "is_backward")
         calls = calls.with_columns(step=interval_index(steps, calls["begin"]))
         before = pl.col("is_backward").shift(1, fill_value=True)
@@ -146,7 +146,7 @@ class Phases:
         )
         return found.drop_nulls("end").filter("is_complete").select("begin", "end")
 
-    def _kept_by_autograd(self, steps: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
+    def _recorded_by_autograd(self, steps: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
         """Return operators in optimizer ``steps`` with a sequence number of autograd, outside the backward pass."""
         window = self.window
         is_operator = pl.col("category").is_in(list(OPERATORS)) & (pl.col("track") == window.loop_track)

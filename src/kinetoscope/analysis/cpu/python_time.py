@@ -8,8 +8,8 @@ import polars as pl
 from kinetoscope.analysis.cpu.collective_waits import CollectiveWaits
 from kinetoscope.analysis.cpu.interruptions import Interruptions
 from kinetoscope.analysis.cpu.loader import Loader
-from kinetoscope.analysis.cpu.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
-from kinetoscope.analysis.cpu.thread_states import StateStretches, ThreadStates, split_stretches
+from kinetoscope.analysis.cpu.sampled_lines import ANOTHER_THREAD, IN_TORCH, sampled_lines
+from kinetoscope.analysis.cpu.thread_states import IntervalsByState, ThreadStates, split_by_state
 from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows, filter_rows, null_unless, select_columns
 from kinetoscope.analysis.windows.intervals import IntervalUnion, count_starts_inside, latest_end_before, time_bounds
 from kinetoscope.analysis.windows.span_names import RECORDING
@@ -21,11 +21,11 @@ ORDINARY_PYTHON_NS = 100_000
 SMALL_OPERATOR_NS = 10_000
 """A small operator takes less than this."""
 
-_MIN_SMALL_IN_A_ROW = 32
-"""Small operators count from so many in a row on. Judgement."""
+_MIN_CONSECUTIVE_SMALL = 32
+"""Small operators count from this number in a row on. Judgement."""
 
 _MIN_REPEATS_IN_STEP = 32
-"""So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
+"""Intervals of Python in a step, all before operators of one name, that are a loop in Python."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +62,8 @@ class PythonTime:
     def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The samples of the loop's thread, and of workers while they build batches of the training.
 
-        Where no operators were recorded, a wait for another thread within torch counts as running: its threads may be
-        computing.
+        Where no operators were recorded, a wait for another thread within torch is `IN_TORCH` and counts as running:
+        its threads may be computing.
         """
         loop, workers = sampled_lines(self.window)
         if len(workers) and len(self.loader.evaluations):
@@ -72,7 +72,7 @@ class PythonTime:
             return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
         is_computing &= pl.lit(not self.has_loop_operators)
-        state = pl.when(is_computing.fill_null(False)).then(pl.lit(RUNNING)).otherwise("state")
+        state = pl.when(is_computing.fill_null(False)).then(pl.lit(IN_TORCH)).otherwise("state")
         return loop.with_columns(state.alias("state")), workers
 
     @cached_property
@@ -98,8 +98,8 @@ class PythonTime:
     @cached_property
     def _unrecorded_time(self) -> pl.DataFrame:
         """The time in which torch did not record operators yet, or ever: the work of the loop's thread is unknown."""
-        host = self.window.cpu_spans
-        first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
+        cpu_spans = self.window.cpu_spans
+        first, last = (pl.lit(value, pl.Int64) for value in (cpu_spans["begin"].min(), cpu_spans["end"].max()))
         if not self.has_loop_operators:
             return pl.select(begin=first, end=last).drop_nulls()
         return self.recordings.head(1).select(begin=first, end=pl.max_horizontal("begin", first))
@@ -108,7 +108,7 @@ class PythonTime:
     def python_time(self) -> pl.DataFrame:
         """The intervals in which the loop's thread was in no recorded work and no wait: Python.
 
-        Where torch recorded no operators, these as well.
+        Where torch recorded no operators, this includes their time.
         """
         window = self.window
         if self.has_loop_operators or not len(window.steps):
@@ -117,10 +117,10 @@ class PythonTime:
         return self._other_time.complement(*time_bounds(whole.pieces)).pieces[["begin", "end"]]
 
     @cached_property
-    def python_by_state(self) -> StateStretches:
+    def python_by_state(self) -> IntervalsByState:
         """The Python time, split into running, blocked and waiting for a CPU.
 
-        Each stretch has the ``name`` of the operator of the loop's thread that follows at once, if there is one.
+        Each interval has the ``name`` of the operator of the loop's thread that follows at once, if there is one.
         """
         operators = select_columns(self.window.loop_operators, "name", at="begin")
         pauses = self.python_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
@@ -128,7 +128,7 @@ class PythonTime:
         waits = IntervalUnion(
             self.loader.fetches if self.loader.num_workers else self.loader.fetches.clear(), self.collectives.time
         )
-        return split_stretches(pauses, self.states, self.samples[0], waits)
+        return split_by_state(pauses, self.states, self.samples[0], waits)
 
     @cached_property
     def running_python(self) -> pl.DataFrame:
@@ -143,43 +143,43 @@ class PythonTime:
         return running.clear() if self.has_loop_operators else running
 
     @cached_property
-    def spare_python(self) -> pl.DataFrame:
-        """The part of that Python that a loop could do without.
+    def avoidable_python(self) -> pl.DataFrame:
+        """The avoidable part of the running Python.
 
-        On the CPU, where operators begin at once, each needs some Python before it: a stretch counts from
+        On the CPU, where operators begin at once, each needs some Python before it: an interval counts from
         `ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step before the same operator, as in a loop over
-        elements. It counts only before operators that it precedes in `MIN_RECURRING_STEPS` steps, and for as long as
-        it lasts in that many: a busy machine stops a loop anywhere, and one time slice is no pattern. Where a device
-        waits for it, it counts whole.
+        elements. It counts only before operators that it precedes in `MIN_RECURRING_STEPS` steps, and for as long as it
+        lasts in that many: a busy machine may interrupt a loop anywhere, and one time slice is no pattern. Where a
+        device waits for it, it counts whole.
         """
-        stretches, window = self.running_python, self.window
+        intervals, window = self.running_python, self.window
         if len(window.device):
-            return stretches
+            return intervals
         is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MIN_REPEATS_IN_STEP * len(window.steps))
         ordinary = pl.when(is_in_loop).then(0).otherwise(ORDINARY_PYTHON_NS)
-        spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
+        avoidable = intervals.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
         if len(window.steps) < MIN_STEPS:
-            return spare
-        spare = spare.with_columns(
-            index=pl.Series(window.steps["end"].search_sorted(spare["end"])), length=pl.col("end") - pl.col("begin")
+            return avoidable
+        avoidable = avoidable.with_columns(
+            index=pl.Series(window.steps["end"].search_sorted(avoidable["end"])), length=pl.col("end") - pl.col("begin")
         )
-        longest = spare.group_by("name", "index").agg(pl.col("length").max())
+        longest = avoidable.group_by("name", "index").agg(pl.col("length").max())
         recurring = (
             longest.group_by("name")
             .agg(pl.col("length").sort(descending=True))
             .filter(pl.col("length").list.len() >= MIN_RECURRING_STEPS)
             .select("name", recurs_ns=pl.col("length").list.get(MIN_RECURRING_STEPS - 1))
         )
-        spare = spare.join(recurring, on="name", nulls_equal=True, maintain_order="left")
-        spare = spare.with_columns(begin=pl.max_horizontal("begin", pl.col("end") - pl.col("recurs_ns")))
-        return spare.drop("index", "length", "recurs_ns")
+        avoidable = avoidable.join(recurring, on="name", nulls_equal=True, maintain_order="left")
+        avoidable = avoidable.with_columns(begin=pl.max_horizontal("begin", pl.col("end") - pl.col("recurs_ns")))
+        return avoidable.drop("index", "length", "recurs_ns")
 
     @cached_property
     def required_python(self) -> dict[str, int]:
         """The Python that operators of each name require before them, in ns, in the whole window."""
-        stretches = drop_null_rows(self.running_python, "name")
-        stretches = build_frame(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
-        ordinary = filter_rows(stretches, stretches["length"] < ORDINARY_PYTHON_NS)
+        intervals = drop_null_rows(self.running_python, "name")
+        intervals = build_frame(intervals["name"], (intervals["end"] - intervals["begin"]).alias("length"))
+        ordinary = filter_rows(intervals, intervals["length"] < ORDINARY_PYTHON_NS)
         return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
 
     @cached_property
@@ -197,7 +197,7 @@ class PythonTime:
         before = latest_end_before()
         is_first = small.select((pl.col("begin") - before >= ORDINARY_PYTHON_NS).fill_null(True)).to_series()
         firsts = is_first.arg_true().cast(pl.Int64)
-        is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _MIN_SMALL_IN_A_ROW
+        is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _MIN_CONSECUTIVE_SMALL
         begin = pl.when(is_first).then("begin").otherwise(pl.min_horizontal("begin", before))
         runs = small.select(begin, "end", "name").filter(is_long.gather(is_first.cum_sum() - 1))
         return runs.with_columns(track=pl.lit(self.window.loop_track, dtype=pl.UInt32))

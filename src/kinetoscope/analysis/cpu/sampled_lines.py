@@ -40,6 +40,9 @@ RUNNING = "running"
 ANOTHER_THREAD = "another thread"
 """The state of a thread that waits for another one, at a lock, a queue or a join."""
 
+IN_TORCH = "within torch"
+"""The state of a thread that waits for another one within torch, where no operators were recorded: that may compute."""
+
 MAX_LATE_SHARE = 0.5
 """Where a larger share of the samples of a line was read late, another line may have run."""
 
@@ -48,7 +51,7 @@ _MIN_TITLE_SHARE = 0.5
 
 _WAITS = f"^{WAITS_PREFIX}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
-_MIN_STRETCH_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
+_MIN_TIME_BETWEEN_STACKS_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 
@@ -56,14 +59,14 @@ _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 class SampledLine(NamedTuple):
     """The line with most of some sampled time.
 
-    ``share`` is its share of that time, and ``at_least`` the share with 95 % confidence, from the samples that were
-    read in time. In the ``late_share`` of its samples, code shortly before the line may have run instead. Both are None
-    where the recording does not show which samples were late.
+    ``share`` is its share of that time, and ``min_share`` its lower bound with 95 % confidence, from the samples that
+    were read in time. In the ``late_share`` of its samples, code shortly before the line may have run instead. Both are
+    None where the recording does not show which samples were late.
     """
 
     line: str
     share: float
-    at_least: float | None
+    min_share: float | None
     late_share: float | None
 
     @property
@@ -72,7 +75,7 @@ class SampledLine(NamedTuple):
         return self.late_share is None or self.late_share > MAX_LATE_SHARE
 
     @property
-    def is_title(self) -> bool:
+    def fits_title(self) -> bool:
         """True if a title may name this line."""
         return self.share >= _MIN_TITLE_SHARE and not self.is_late
 
@@ -106,7 +109,7 @@ def find_worker_batches(window: RankWindow) -> tuple[pl.DataFrame, float]:
 
 
 def is_line_certain(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
-    """Return whether a line in samples is no noise.
+    """Return whether the samples of a line are beyond noise.
 
     Few samples are enough where nearly all steps agree: 3 of 3, or 4 of 5. Samples of one step may all have hit the
     same disturbance, so a step counts once.
@@ -170,22 +173,22 @@ def _samples_in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFra
 
 
 def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
-    """Return a row per sample, of any track. Equal samples in a row were recorded as one span, which is cut again."""
+    """Return a row per sample, of any track. Equal samples in a row were recorded as one span, which is split again."""
     if not len(frames):
         return pl.DataFrame(schema=schemas.SAMPLES)
     lasts_ns = pl.col("end") - pl.col("begin")
     number = (lasts_ns / sampling.interval_ns).round().clip(1, _MAX_SAMPLES_IN_SPAN).cast(pl.Int64)
-    samples = _stack_stretches(frames, sampling.state_tracks).with_columns(number=number, lasts_ns=lasts_ns // number)
+    samples = _stack_intervals(frames, sampling.state_tracks).with_columns(number=number, lasts_ns=lasts_ns // number)
     samples = samples.with_columns(index=pl.int_ranges(0, "number")).explode("index")
     at = pl.col("begin") + pl.col("index") * pl.col("lasts_ns")
     return samples.select("line", "call", "state", "lasts_ns", at=at).sort("at")
 
 
-def _stack_stretches(frames: pl.DataFrame, state_tracks: pl.Series) -> pl.DataFrame:
-    """Return the stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
+def _stack_intervals(frames: pl.DataFrame, state_tracks: pl.Series) -> pl.DataFrame:
+    """Return the intervals (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
-    times = times.filter(pl.col("end") - pl.col("begin") > _MIN_STRETCH_NS)
+    times = times.filter(pl.col("end") - pl.col("begin") > _MIN_TIME_BETWEEN_STACKS_NS)
     middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
     frames = frames.with_columns(pl.col("category").cast(pl.String))
     is_state = pl.col("category") == SAMPLED_STATE

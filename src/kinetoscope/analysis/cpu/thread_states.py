@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.sampled_lines import RUNNING
+from kinetoscope.analysis.cpu.sampled_lines import IN_TORCH, RUNNING
 from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import interval_index
@@ -35,7 +35,7 @@ class ThreadStates:
 
     @cached_property
     def readings(self) -> pl.DataFrame:
-        """The stretches between two readings.
+        """The intervals between two readings.
 
         They have ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns`` in each; the last two are
         null where the system does not distinguish them.
@@ -84,22 +84,22 @@ class ThreadStates:
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
         return share[interval_index(readings, times)].fill_null(0).fill_nan(0)
 
-    def blocked_share(self, stretches: pl.DataFrame, waits: IntervalUnion) -> pl.Series:
-        """Return the blocked share of each stretch, evenly, if the thread was blocked for all of ``waits``."""
+    def blocked_share(self, intervals: pl.DataFrame, waits: IntervalUnion) -> pl.Series:
+        """Return the blocked share of each interval, evenly, if the thread was blocked for all of ``waits``."""
         readings = self.readings
         begins, ends = readings["begin"], readings["end"]
         blocked = readings["blocked_ns"] - waits.overlap_ns(begins, ends)
         blocked = pl.select(pl.when(blocked >= _CLOCK_ERROR_NS).then(blocked).otherwise(0)).to_series()
-        share = (blocked / IntervalUnion(stretches).overlap_ns(begins, ends)).clip(0, 1)
-        middles = (stretches["begin"] + stretches["end"]) // 2
+        share = (blocked / IntervalUnion(intervals).overlap_ns(begins, ends)).clip(0, 1)
+        middles = (intervals["begin"] + intervals["end"]) // 2
         return share[interval_index(readings, middles)].fill_null(0).fill_nan(0)
 
 
-class StateStretches(NamedTuple):
-    """Stretches of Python time, each in three pieces, one after the other.
+class IntervalsByState(NamedTuple):
+    """Intervals of Python time, each in three pieces, one after the other.
 
     They are ``blocked``, waiting for a CPU (``starved``), and ``running``. All have ``begin``, ``end`` and the other
-    columns of the stretches; ``since`` and ``until`` bound the whole stretch.
+    columns of the intervals; ``since`` and ``until`` bound the whole interval.
     """
 
     blocked: pl.DataFrame
@@ -107,71 +107,74 @@ class StateStretches(NamedTuple):
     running: pl.DataFrame
 
 
-def split_stretches(
-    stretches: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
-) -> StateStretches:
-    """Split stretches into blocked, starved and running pieces.
+def split_by_state(
+    intervals: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
+) -> IntervalsByState:
+    """Split intervals into blocked, starved and running pieces.
 
-    Where ``samples`` have states, a stretch is blocked for the same share as the samples in all stretches of its name;
-    else the clocks decide, if there are readings.
+    Where ``samples`` have states, an interval is blocked for the same share as the samples in all intervals of its
+    name; else the clocks decide, if there are readings.
 
     Args:
-        stretches: stretches with ``begin``, ``end`` and ``name``.
+        intervals: intervals with ``begin``, ``end`` and ``name``.
         states: readings of the clocks.
         samples: samples of the loop's thread.
         waits: time in which the thread was blocked anyway.
     """
     if not len(samples) and not len(states.readings):
-        running = filter_rows(stretches, stretches["begin"] < stretches["end"])
+        running = filter_rows(intervals, intervals["begin"] < intervals["end"])
         running = running.hstack([running["begin"].alias("since"), running["end"].alias("until")])
-        return StateStretches(running.clear(), running.clear(), running)
-    lengths = stretches["end"] - stretches["begin"]
-    blocked = _blocked_share(stretches, states, samples, waits)
-    middles = (stretches["begin"] + stretches["end"]) // 2
+        return IntervalsByState(running.clear(), running.clear(), running)
+    lengths = intervals["end"] - intervals["begin"]
+    blocked = _blocked_share(intervals, states, samples, waits)
+    middles = (intervals["begin"] + intervals["end"]) // 2
     starved = (1 - blocked) * states.starved_share(middles)
-    rows = stretches.with_columns(
+    rows = intervals.with_columns(
         since="begin",
         until="end",
-        blocked_until=stretches["begin"] + (lengths * blocked).round().cast(pl.Int64),
-        runs_from=stretches["begin"] + (lengths * (blocked + starved)).round().cast(pl.Int64),
+        blocked_until=intervals["begin"] + (lengths * blocked).round().cast(pl.Int64),
+        runs_from=intervals["begin"] + (lengths * (blocked + starved)).round().cast(pl.Int64),
     )
     pieces = (("begin", "blocked_until"), ("blocked_until", "runs_from"), ("runs_from", "end"))
-    columns = [*stretches.columns, "since", "until"]
+    columns = [*intervals.columns, "since", "until"]
     found = [
         rows.filter(pl.col(begin) < pl.col(end)).with_columns(begin=begin, end=end)[columns] for begin, end in pieces
     ]
-    return StateStretches(*found)
+    return IntervalsByState(*found)
 
 
 def _blocked_share(
-    stretches: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
+    intervals: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
 ) -> pl.Series:
     known = samples.drop_nulls("state") if len(samples) else samples
-    if not len(stretches) or not len(known):
-        has_clocks = len(stretches) and states.readings["blocked_ns"].count()
+    if not len(intervals) or not len(known):
+        has_clocks = len(intervals) and states.readings["blocked_ns"].count()
         if not has_clocks:
-            return _zero_shares(len(stretches))
-        is_long = (stretches["end"] - stretches["begin"] >= _MIN_UNSAMPLED_WAIT_NS) | (len(samples) > 0)
-        share = states.blocked_share(filter_rows(stretches, is_long), waits)
-        return _zero_shares(len(stretches)).scatter(is_long.arg_true(), share)
+            return _zero_shares(len(intervals))
+        is_long = (intervals["end"] - intervals["begin"] >= _MIN_UNSAMPLED_WAIT_NS) | (len(samples) > 0)
+        share = states.blocked_share(filter_rows(intervals, is_long), waits)
+        return _zero_shares(len(intervals)).scatter(is_long.arg_true(), share)
     known = known.with_columns(is_blocked=is_waiting())
-    within = known.with_columns(stretches["name"][interval_index(stretches, known["at"])])
-    within = within.filter(interval_index(stretches, known["at"]).is_not_null())
+    within = known.with_columns(intervals["name"][interval_index(intervals, known["at"])])
+    within = within.filter(interval_index(intervals, known["at"]).is_not_null())
     of_blocked = pl.col("lasts_ns").filter("is_blocked").sum()
     by_name = within.group_by("name").agg((of_blocked / pl.col("lasts_ns").sum()).alias("share"))
-    rows = stretches.select("name").join(by_name, on="name", how="left", nulls_equal=True, maintain_order="left")
+    rows = intervals.select("name").join(by_name, on="name", how="left", nulls_equal=True, maintain_order="left")
     return (rows["share"].fill_null(0) * _clock_correction(states, known)).clip(0, 1)
 
 
 def _zero_shares(number: int) -> pl.Series:
-    """Return a share of 0 for each of so many stretches."""
+    """Return a share of 0 for each of ``number`` intervals."""
     return pl.Series([0.0]).new_from_index(0, number)
 
 
 def _clock_correction(states: ThreadStates, samples: pl.DataFrame) -> float:
-    """Return the factor by which sampled blocked time must be multiplied to agree with the clocks."""
+    """Return the factor by which sampled blocked time must be multiplied to agree with the clocks.
+
+    To the clocks, a thread is also blocked that waits for others of torch.
+    """
     readings = states.readings.drop_nulls("blocked_ns")
-    sampled_ns = int(samples.filter("is_blocked")["lasts_ns"].sum())
+    sampled_ns = int(samples.filter(pl.col("is_blocked") | (pl.col("state") == IN_TORCH))["lasts_ns"].sum())
     length_ns = int((readings["end"] - readings["begin"]).sum())
     blocked_ns = int(readings["blocked_ns"].sum())
     all_ns = int(samples.select(pl.col("lasts_ns").sum()).item())
@@ -182,5 +185,5 @@ def _clock_correction(states: ThreadStates, samples: pl.DataFrame) -> float:
 
 
 def is_waiting() -> pl.Expr:
-    """Return whether a sample was of a thread that waited; null where that is unknown."""
-    return ~pl.col("state").is_in([RUNNING, LATE_LINE])
+    """Return whether the thread of a sample waited; null where that is unknown."""
+    return ~pl.col("state").is_in([RUNNING, LATE_LINE, IN_TORCH])

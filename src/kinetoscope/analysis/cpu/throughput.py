@@ -51,7 +51,7 @@ def _window_bounds(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
 
 
 def _counts_between(begin: dict[str, Any], end: dict[str, Any]) -> LoopCounts:
-    """Return the differences of the counts at two moments; zeros if one is missing, or if the loop counted anew."""
+    """Return the differences of the counts at two moments; zeros if one is missing, or if the counts were restarted."""
     counts: list[int] = []
     for name in ("batch", "sample", "token"):
         first, last = (moment.get(name) for moment in (begin, end))

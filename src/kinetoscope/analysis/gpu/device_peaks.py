@@ -47,7 +47,7 @@ _DEVICES: dict[str, _Peaks] = {
 }
 """Peaks from the vendors' data sheets, by name: of dense matmuls, on matrix units where the device has them.
 
-The first name that is a word, or words, of the device's name counts.
+The first name that consists of whole words of the device's name counts.
 
 - NVIDIA: the data sheets of V100, T4, A10, A30, A40, A100, L4, L40, L40S, H100, H200 and GH200, and the white papers on
   the architectures of H100 (2022) and of Blackwell (2024), at nvidia.com/data-center. From A100 on they have the

@@ -1,7 +1,7 @@
 """FLOPs of one call of an operator, from the shapes of its arguments.
 
-They equal those of torch's `FlopCounterMode`: a matmul takes two for each pair of elements that meet; attention counts
-as if nothing were masked; biases, and everything outside matmuls, convolutions and attention, count nothing.
+They equal those of torch's `FlopCounterMode`: a matmul takes two for each pair of multiplied elements; attention counts
+without its mask; biases, and everything outside matmuls, convolutions and attention, do not count.
 """
 
 import math
@@ -96,7 +96,7 @@ def _convolution_backward(shapes: Sequence[Any], values: Sequence[str]) -> Work:
 
 
 def _convolution_flops(positions: Shape, weights: Shape) -> int:
-    """Return the FLOPs of a convolution: its weights meet each position of each sample, in all channels of a group."""
+    """Return the FLOPs of a convolution: its weights multiply each position of a sample, in all channels of a group."""
     return 2 * positions[0] * math.prod(positions[2:]) * math.prod(weights)
 
 
@@ -145,8 +145,8 @@ def _token_major(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tenso
     Args:
         work: the work of head-major attention.
         num_tensors: number of tensors whose dimensions are swapped.
-        lengths: index of the argument with the lengths of samples. Where it is there, the work is unknown: shapes do
-            not show them.
+        lengths: index of the argument with the lengths of samples. If it is present, the work is unknown: shapes do
+            not show lengths.
     """
 
     def of_samples(shapes: Sequence[Any], values: Sequence[str]) -> Work:

@@ -22,7 +22,7 @@ class KernelRow(PlainData):
 
     ``kind`` is ``compute``, ``communication`` or ``copy``. ``flops`` is the number of floating-point operations, of
     runs whose operator's shapes give it, None if none do: kernels of one call of an operator share its work by their
-    time. ``flops_per_s`` is how many these runs did in a second, and ``mfu`` the share of the device's peak. ``bytes``
+    time. ``flops_per_s`` is the rate of these runs, and ``mfu`` the share of the device's peak. ``bytes``
     is what copies moved, and a lower bound of what those runs read and wrote; None where that is unknown.
     ``uses_tensor_cores`` is whether a compute kernel uses matrix units, as far as its name shows; else None.
     """

@@ -20,15 +20,16 @@ from kinetoscope.analysis.windows.window import RankWindow
 class MemoryRow(PlainData):
     """The memory of one device of one rank; that of its CPU has no device. Sizes are bytes.
 
-    ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the CPU's memory torch sees
-    what is allocated and freed in a window: what was there before it, and was not freed in it, does not count.
+    ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the CPU's memory, torch
+    records what is allocated and freed in a window: memory from before it that is not freed in it does not count.
     ``growth_bytes_per_step`` is of what is live at the end of each step, counted from after the first optimizer step;
     None where fewer than `MIN_STEPS` steps follow each other, or where addresses are missing, as in old traces.
-    ``holders`` are those who allocated what grows, the most first, and ``growth_module`` is the module whose calls
-    allocated at least half of it, None if there is none, or modules were not recorded. ``owners`` are variables and
-    attributes that reference it, where `GrowingMemory` searched for them, else None. ``by_category`` shares
-    ``peak_bytes`` out to what allocated it (`CATEGORIES`), without those that have none; it is empty where addresses
-    are missing. To which tensor memory belongs, a trace does not show: `kinetoscope.torch` exports a timeline of that.
+    ``holders`` are the operators that allocated the growing memory, the most first, and ``growth_module`` is the module
+    whose calls allocated at least half of it, None if there is none, or modules were not recorded. ``owners`` are
+    variables and attributes that reference it, where `GrowingMemory` searched for them, else None. ``by_category``
+    shares ``peak_bytes`` out to what allocated it (`CATEGORIES`), without those that have none; it is empty where
+    addresses are missing. A trace does not show to which tensor memory belongs: `kinetoscope.torch` exports a timeline
+    of that.
     """
 
     _pairs = ("by_category",)
@@ -94,8 +95,8 @@ def _by_category(
 ) -> tuple[tuple[str, int], ...]:
     """Return the bytes of live allocations by category.
 
-    What is missing to the total was allocated before the recording; the result is empty where there is more than the
-    total, since some of it was freed unseen.
+    The rest of the total was allocated before the recording. The result is empty where there is more than the total,
+    since some of it was freed without a record.
     """
     spans_in_category = (
         alive.with_columns(classify_allocations(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())

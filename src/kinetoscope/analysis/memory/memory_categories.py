@@ -1,6 +1,6 @@
 """Categories of allocations: the part of a step that allocated them, and their lifetimes.
 
-To which tensor memory belongs, a trace does not show. Lasting memory of a forward pass is mostly activations, of a
+A trace does not show to which tensor memory belongs. Lasting memory of a forward pass is mostly activations, of a
 backward pass gradients, and of an optimizer its state.
 """
 

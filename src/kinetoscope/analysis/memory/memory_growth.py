@@ -28,15 +28,15 @@ _MIN_GROWTH_PER_FREED = 3
 
 _ALLOCATION_OPERATORS = r"^aten::(empty|new_empty|resize)"
 _HOLDER = ("operator", "line")
-"""Columns that identify who allocates: an operator, and the line that called it."""
+"""Columns that identify the source of an allocation: an operator, and the line that called it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryHolder:
     """An operator whose memory grows, called in a function that begins at ``line``, if stacks were recorded.
 
-    ``category`` is the part of a step that allocated most of what it holds, ``steps`` are those at whose end it held
-    more than ever before.
+    ``category`` is the part of a step that allocated most of its memory, ``steps`` are those at whose end it had more
+    than ever before.
     """
 
     operator: str | None
@@ -132,7 +132,7 @@ class MemoryGrowth:
         all rises.
         """
         index, rise, given_back = pl.col("index"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
-        held = self._held_by_step(alive).with_columns(
+        held = self._retained_by_step(alive).with_columns(
             rise=pl.col("lasting").diff().over(_HOLDER), given_back=given_back.over(_HOLDER)
         )
         found = held.filter(rise > 0).group_by(_HOLDER, maintain_order=True)
@@ -156,7 +156,7 @@ class MemoryGrowth:
         most = spans_in_category.sort("bytes", "category").group_by(_HOLDER).agg(pl.col("category").last())
         return growing.join(most, on=_HOLDER, how="left", nulls_equal=True, maintain_order="left")
 
-    def _held_by_step(self, alive: pl.DataFrame) -> pl.DataFrame:
+    def _retained_by_step(self, alive: pl.DataFrame) -> pl.DataFrame:
         """Return the bytes of each holder at the end of each step, ``index``.
 
         ``held`` are those at its end, and ``lasting`` of these the least that is held then and later.

@@ -1,1 +1,1 @@
-"""Time, FLOPs and memory by torch module: `calls` finds whose each moment is, `module_rows` and `costs` sum it up."""
+"""Time, FLOPs and memory by torch module: `calls` assigns times to modules, `module_rows` and `costs` sum them up."""

@@ -51,11 +51,11 @@ class ModuleCalls:
         functions = self._engine
         operators = self._forward_operators
         tracks = self._tracks_of_threads
-        asked = functions.with_columns(
+        functions_with_track = functions.with_columns(
             of=pl.col("forward_thread").replace_strict(tracks, default=None, return_dtype=pl.UInt32)
         )
-        asked = asked.with_row_index("row").sort("begin")
-        found = asked.join_asof(
+        functions_with_track = functions_with_track.with_row_index("row").sort("begin")
+        found = functions_with_track.join_asof(
             operators.select("begin", "sequence", of="track", at="begin").sort("begin"),
             on="begin",
             by=["of", "sequence"],
@@ -71,7 +71,7 @@ class ModuleCalls:
 
         ``parent`` is the row of the part around each. Without a call, ``kind`` names what the time belongs to. The
         ``self_ns`` add up to the time of the steps: where another thread runs functions of the backward pass, that time
-        is theirs, not that of the loop's thread, which waits for them.
+        belongs to them, not to the loop's thread, which waits for them.
         """
         calls, functions, window = self.calls, self.functions, self.window
         is_accumulation = functions["name"].str.ends_with(_ACCUMULATE)
@@ -89,7 +89,7 @@ class ModuleCalls:
         nested = nest_spans(parts.select("track", ts="begin", dur=pl.col("end") - pl.col("begin")), clip=True)
         parts = parts.hstack(nested.select("self_ns", "parent").get_columns())
         on_others = IntervalUnion(functions.filter(pl.col("track") != window.loop_track))
-        waits_ns = find_own_overlap_ns(parts, on_others, window.loop_track) if on_others else 0
+        waits_ns = find_self_overlap_ns(parts, on_others, window.loop_track) if on_others else 0
         return parts.with_columns(pl.col("self_ns") - waits_ns)
 
     def find_parts(self, track: pl.Series, times: pl.Series) -> pl.DataFrame:
@@ -173,7 +173,7 @@ def find_module_calls(window: RankWindow) -> ModuleCalls | None:
     return found if len(found.calls) else None
 
 
-def find_own_overlap_ns(parts: pl.DataFrame, time: IntervalUnion, track: int) -> pl.Series:
+def find_self_overlap_ns(parts: pl.DataFrame, time: IntervalUnion, track: int) -> pl.Series:
     """Return the nanoseconds of a thread's ``time`` in each of the `ModuleCalls.parts`, not in the parts inside it."""
     inside = time.overlap_ns(parts["begin"], parts["end"]).zip_with(parts["track"] == track, zeros(1))
     within = parts.select("parent", within=inside).drop_nulls("parent").group_by("parent").agg(pl.col("within").sum())
@@ -183,9 +183,9 @@ def find_own_overlap_ns(parts: pl.DataFrame, time: IntervalUnion, track: int) ->
 
 def _innermost(spans: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Series:
     """Return the row of the innermost span around each time; null also where the time is null."""
-    asked = drop_null_rows(build_frame(times.alias("ts"), track.alias("track")).with_row_index("row"), "ts", "track")
+    known = drop_null_rows(build_frame(times.alias("ts"), track.alias("track")).with_row_index("row"), "ts", "track")
     nothing = pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(times))
-    return nothing.scatter(asked["row"], find_innermost(spans, asked)) if len(asked) else nothing
+    return nothing.scatter(known["row"], find_innermost(spans, known)) if len(known) else nothing
 
 
 def _parents(calls: pl.DataFrame) -> pl.Series:

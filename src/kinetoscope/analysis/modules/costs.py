@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from kinetoscope.analysis.modules.calls import ModuleCalls, find_own_overlap_ns
+from kinetoscope.analysis.modules.calls import ModuleCalls, find_self_overlap_ns
 from kinetoscope.analysis.windows.columns import drop_null_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.schemas import MODULE_COSTS
@@ -12,7 +12,7 @@ def share_spans(calls: ModuleCalls, spans: pl.DataFrame) -> pl.DataFrame:
     """Return the time of spans of threads (``begin``, ``end``, ``track``) by module, as `share_moments` does."""
     threads = [(IntervalUnion(of_track), of_track["track"][0]) for of_track in spans.partition_by("track")]
     parts = calls.parts
-    own = [parts.select("call", amount=find_own_overlap_ns(parts, *thread)) for thread in threads]
+    own = [parts.select("call", amount=find_self_overlap_ns(parts, *thread)) for thread in threads]
     outside_ns = sum(time.total_ns for time, _ in threads) - sum(int(one["amount"].sum()) for one in own)
     outside = pl.DataFrame({"call": [None], "amount": [outside_ns]}, schema={"call": pl.UInt32, "amount": pl.Int64})
     return _sum_up(calls, pl.concat([*own, outside]).with_columns(name=pl.lit(None, pl.String)))

@@ -24,18 +24,18 @@ class TimeShift:
     """Shift of the times of one trace."""
 
     shift_ns: int = 0
-    stretch: DriftCorrection | None = None
+    drift: DriftCorrection | None = None
 
-    def moved(self, time_ns: int) -> int:
+    def apply(self, time_ns: int) -> int:
         """Return a moment on the common clock."""
-        return self.shift_ns + (time_ns if self.stretch is None else self.stretch.apply(time_ns))
+        return self.shift_ns + (time_ns if self.drift is None else self.drift.apply(time_ns))
 
     def expression(self, column: str) -> pl.Expr:
         """Return a column of moments on the common clock, to about a nanosecond."""
-        if self.stretch is None:
+        if self.drift is None:
             return pl.col(column) + self.shift_ns
-        part = self.stretch.gain_ns / self.stretch.over_ns
-        gained_ns = ((pl.col(column) - self.stretch.begin_ns).cast(pl.Float64) * part).floor().cast(pl.Int64)
+        part = self.drift.gain_ns / self.drift.over_ns
+        gained_ns = ((pl.col(column) - self.drift.begin_ns).cast(pl.Float64) * part).floor().cast(pl.Int64)
         return pl.col(column) + gained_ns + self.shift_ns
 
     @classmethod

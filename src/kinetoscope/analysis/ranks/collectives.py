@@ -45,7 +45,7 @@ _MAX_SPREAD_OF_ENDS = 0.05
 """An all-to-all that ends on all ranks within this share of its length makes each rank wait for all others, as an
 all-reduce does. Those of a recommender on 8 ranks (DLRM) end within 13 us of each other, after up to 7.6 ms."""
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
-"""Columns of calls with moments. A pause is the longest stretch of a call in which its rank computes nothing."""
+"""Columns of calls with moments. A pause is the longest interval of a call in which its rank computes nothing."""
 
 _CALL_COLUMNS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out", "peer")
 _RANK_COLUMNS = ("rank", "begin", "end", "wait_ns")
@@ -135,7 +135,7 @@ def _find_computing_time(window: RankWindow) -> IntervalUnion:
 def _find_longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
     """Return ``paused_from`` and ``paused_until`` of each call; its end where its rank computes all the time.
 
-    Computing after the pause does not shorten it: it may continue a little before the call is seen to end.
+    Computing after the pause does not shorten it: it may continue a little before the recorded end of the call.
     """
     pieces, never = computing.pieces, pl.Series([None], dtype=pl.Int64)
     pauses = pl.DataFrame([pl.concat([never, pieces["end"]]), pl.concat([pieces["begin"], never])])
@@ -330,7 +330,7 @@ def join_collectives(
 
 def _add_call_numbers(calls: pl.DataFrame) -> pl.DataFrame:
     """Add ``call``, the number of the run's call that each one is part of."""
-    # Each rank counts its sends and receives anew, so their numbers differ on both sides.
+    # Each rank counts its sends and receives itself, so their numbers differ on both sides.
     by_sequence = pl.col("sequence").is_not_null() & (pl.col("name") != SEND).fill_null(True)
     position = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
     # Ranks put unequal numbers of elements into one all-to-all, as tokens for experts.
@@ -345,7 +345,7 @@ def _estimate_clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[i
     """Estimate by rank how much earlier its calls end than on ranks with a known shift: the median, and the spread.
 
     Known are ``exact_ranks``, or the first rank, at first; then ranks that share calls with them, and so on. Where a
-    rank shares nothing else, all-to-alls count, or its messages (`bound_clock_shifts`): their ends differ more.
+    rank has no other common calls, all-to-alls count, or its messages (`bound_clock_shifts`): their ends differ more.
     """
     ends = parts.drop_nulls("rank")
     from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it

@@ -51,8 +51,8 @@ class CpuUse:
     num_ranks: int = 0
 
     @property
-    def is_own_fault(self) -> bool:
-        """True if the job's own threads take the CPUs from each other."""
+    def is_job_oversubscribed(self) -> bool:
+        """True if threads of the job contend with one another for the CPUs."""
         if self.own_share is None:
             return False
         if self.others_share is None:

@@ -1,7 +1,7 @@
-"""Stragglers of runs without recorded collectives: the ranks that do more in a phase while the others wait for them.
+"""Stragglers of runs without recorded collectives: ranks that work longer in a phase while the others wait for them.
 
 Ranks wait for each other in every step, whatever is recorded, so their steps take equally long. DDP and FSDP reduce
-gradients in the backward pass: ranks that have less to do before it wait there. What a rank does within its backward
+gradients in the backward pass: ranks with less work before it wait there. The work of a rank within its backward
 pass shows in the CPU time of its loop, in samples of its stack, and in spans of markers.
 """
 
@@ -131,7 +131,7 @@ class _Rank:
         return latest if any(latest.by_step.values()) else None
 
     def _find_before_backward(self) -> Iterable[PhaseLateness]:
-        """Yield the parts that take it longer while the others wait in their backward pass."""
+        """Yield the parts that take the rank longer while the others wait in their backward pass."""
         for column, phase in _BEFORE_BACKWARD.items():
             by_step = {
                 step: max(0.0, min(self._longer_ns(step, column), -self._longer_ns(step, "backward_ns")))
@@ -160,7 +160,7 @@ class _Rank:
         return own - median(known) if own is not None and known else 0.0
 
     def _limit_to_equal_passes(self, step: int, longer_ns: float) -> float:
-        """Return the lateness in a backward pass: nothing where the pass takes longer by it, since no rank waits."""
+        """Return the lateness in a backward pass: 0 where the pass is longer by that time, since no rank waits then."""
         apart_ns = abs(self._longer_ns(step, "backward_ns"))
         is_same = longer_ns > 0 and apart_ns < _MAX_EQUAL_SHARE * longer_ns
         return min(longer_ns, self._rows[self._rank][step].backward_ns or 0) if is_same else 0.0

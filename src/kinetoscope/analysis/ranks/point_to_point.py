@@ -82,7 +82,7 @@ def _global_peer(rank: int | None, members: Sequence[int] | None, peer: int | No
 
 
 def parse_peers_of_titles(titles: pl.Series) -> pl.Series:
-    """Return the peers that the titles of NCCL's calls contain."""
+    """Return the peers in the titles of NCCL's calls."""
     return titles.str.extract(_PEER_IN_TITLE).cast(pl.Int64).alias("peer")
 
 
@@ -128,7 +128,7 @@ def find_cpu_peers(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
 
 
 def bound_clock_shifts(parts: pl.DataFrame, known: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """Return for further ranks how far their clocks are from the common one, and within which bound.
+    """Return the clock shifts of further ranks to the common clock, and the bounds of their errors.
 
     A receive ends after its send started: messages in both directions bound the difference of two clocks from below
     and from above. Where a receive waited, its bound is as tight as the transfer is short.

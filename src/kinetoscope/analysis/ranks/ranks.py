@@ -14,7 +14,7 @@ from kinetoscope.analysis.steps.time_breakdown import SequenceBreakdown, StepBre
 from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.devices import DeviceTime
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.kernel_names import looks_like_communication
+from kinetoscope.analysis.windows.kernel_names import may_be_communication
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.analysis.windows.window import RankWindow
 
@@ -28,7 +28,7 @@ class RankRow(PlainData):
 
     Attributes:
         busy_ns: the union of kernels, copies and sets: ``compute_ns + exposed_communication_ns + exposed_copy_ns``.
-        communication_is_at_least: True where kernels that count as computing look like communication.
+        communication_is_at_least: True where kernels that count as compute have names like those of communication.
         step_ns: the time of the rank's step; like ``parts``, with the mean of its devices and the same in each of its
             rows.
         parts: the time breakdown of the step.
@@ -63,7 +63,7 @@ _TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_
 
 def rank_rows(window: RankWindow) -> list[RankRow]:
     """Return the rows of one window's rank."""
-    about = _about(window)
+    about = _rank_facts(window)
     each = zip(window.devices.frames, window.devices.times, strict=True)
     devices = {device: (events, time) for events, time in each if (device := events["device"][0]) is not None}
     if not devices and len(window.device):
@@ -110,7 +110,7 @@ def _add_rows(one: RankRow, other: RankRow) -> RankRow:
     return RankRow(**values)
 
 
-def _about(window: RankWindow) -> dict[str, Any]:
+def _rank_facts(window: RankWindow) -> dict[str, Any]:
     trace = window.trace
     return {
         "rank": window.rank,
@@ -146,7 +146,7 @@ def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
 
 def _has_communication_like_kernels(device: pl.DataFrame) -> bool:
     names = device["name"].filter(device["kind"] == "compute").unique()
-    return any(map(looks_like_communication, names))
+    return any(map(may_be_communication, names))
 
 
 def _last_end(device: pl.DataFrame) -> int:

@@ -12,7 +12,7 @@ _HIGH_SHARE = 0.3
 """If the delay exceeds this share of the ready time, a fault on the CPU may be noise."""
 
 _MIN_QUIET_SHARE = 0.05
-"""Minimum share of a step that counts as its duration on an idle machine."""
+"""Minimum share of a step that is its duration on an idle machine."""
 
 _BUSY_PERCENT = 90
 """On machines with cores that are busier, loops may wait for one."""
@@ -36,7 +36,7 @@ class DelayEffect(Enum):
     EXCLUDED = "excluded"
     """The time excludes delay, but grows with it: the delay is spread evenly over the ready time of a step."""
     APART = "apart"
-    """The time excludes delay, and is measured in another way than by the clock."""
+    """The time excludes delay: it is not measured by the clock."""
 
 
 class CoreLoad(NamedTuple):
@@ -111,8 +111,8 @@ class RunQueueDelay:
             "may have waited for a core. This system does not report run-queue delay."
         )
 
-    def lowers(self, effect: DelayEffect) -> bool:
-        """Return whether faults with this effect are not of high confidence, as the delay was recorded."""
+    def lowers_confidence(self, effect: DelayEffect) -> bool:
+        """Return whether recorded delay lowers the confidence in faults with this effect."""
         return self.is_recorded and self.is_high and effect in (DelayEffect.CONTAINED, DelayEffect.EXCLUDED)
 
     def share_of_step(self, effect: DelayEffect, time_ns: float) -> float:

@@ -24,11 +24,11 @@ _MIN_LATE_STEPS = 2
 _MIN_LATE_SHARE, _MIN_ALWAYS_LATE_SHARE = 0.5, 0.25
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits. For a rank that
 is late by a quarter of that in nearly all steps, these count."""
-_NEARLY_ALL = 0.7
+_MIN_SHARE_OF_STEPS = 0.7
 
 _MIN_SHARE_OF_LONGEST = 0.05
-"""A step with less than this share of the longest wait is not late. Without this, one wait of 39 ms made waits of 0.02
-ms in four other steps "every 2nd step", of high confidence."""
+"""A step with less than this share of the longest wait is not late. Without this, one wait of 39 ms turned waits of
+0.02 ms in four other steps into "every 2nd step", of high confidence."""
 
 _EARLY_SHARE = 0.25
 """Lateness counts from the mean of this share of the ranks, the earliest. The earliest one of many is so by noise."""
@@ -214,7 +214,7 @@ def wait_by_step(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict
 def lateness_by_rank(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
     """Return by rank and step the maximum delay of its call after the first rank's, in ns.
 
-    Ranks that still compute do not wait for it, but it is late all the same.
+    Ranks that still compute do not wait for it, but it is late nevertheless.
     """
     latest: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
@@ -280,7 +280,7 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     if not waits:
         return ()
     always = late(_MIN_ALWAYS_LATE_SHARE)
-    return always if len(always) >= _NEARLY_ALL * len(waits) else late(_MIN_LATE_SHARE)
+    return always if len(always) >= _MIN_SHARE_OF_STEPS * len(waits) else late(_MIN_LATE_SHARE)
 
 
 def _add_causes(
@@ -338,7 +338,7 @@ def find_steps_before_lateness(
     """Return late steps and those before them, back to the last of ``call_steps``, in which ranks had a common call.
 
     A rank may be late to the first call of a step because of the end of the step before: a checkpoint, logging, an
-    evaluation. Delays earlier in that step make it late in that step already. Steps that accumulate gradients have no
+    evaluation. Delays earlier in that step already make it late in that step. Steps that accumulate gradients have no
     calls.
     """
     found, ordered = set[int](), sorted(call_steps)

@@ -1,7 +1,7 @@
 """Lateness of ranks to calls, without the time that they waited for other ranks since the last call in common.
 
 A rank that waits for a straggler in its tensor parallel group is then late to the next call of its data parallel group.
-The ranks of that group wait for it, but it only passes their wait on.
+The ranks of that group wait for it, but it only passes on its wait.
 """
 
 from bisect import bisect_right
@@ -57,9 +57,9 @@ def remove_transitive_waits(calls: Sequence[CollectiveRow], messages: Sequence[W
         found.append(_remove_waits(call, passed_on) if any(passed_on) else call)
         for rank, wait_ns in zip(call.ranks, waits, strict=True):
             waited.add(Wait(rank, last_ns, wait_ns))
-        left = _left(call, passed_on)
+        remaining = _remaining_waits(call, passed_on)
         for other in within[group]:
-            since[other] = {rank: waited.total_ns(rank) - left[rank] for rank in other}
+            since[other] = {rank: waited.total_ns(rank) - remaining[rank] for rank in other}
     return found
 
 
@@ -94,10 +94,10 @@ def _remove_waits(call: CollectiveRow, passed_on: Sequence[int]) -> CollectiveRo
     return replace(call, starts_ns=tuple(starts), waits_ns=waits, late_rank=call.ranks[starts.index(last_ns)])
 
 
-def _left(call: CollectiveRow, passed_on: Sequence[int]) -> dict[int, int]:
-    """Return by rank what remains of the waits that it has passed on after the others have waited for it.
+def _remaining_waits(call: CollectiveRow, passed_on: Sequence[int]) -> dict[int, int]:
+    """Return by rank the rest of the waits that it passed on, after the waits of the others for it.
 
-    Ranks that compute during a call do not wait in it: then the late one is as late to the next call.
+    Ranks that compute during a call do not wait in it: then the late rank is as late to the next call.
     """
     first_ns, max_wait_ns = min(call.starts_ns), max(call.waits_ns or (), default=0)
     each = zip(call.ranks, call.starts_ns, passed_on, strict=True)

@@ -10,7 +10,7 @@ from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalSpan(PlainData):
-    """A stretch of the critical path, on one rank.
+    """An interval of the critical path, on one rank.
 
     Attributes:
         kind: one of `EDGES` of a replay.

@@ -21,12 +21,12 @@ _MAX_COST_NS = 500_000
 """Maximum time to fetch a batch that is ready: some tenths of a millisecond, and more on busy cores."""
 
 _MIN_SHORTENING_SHARE = 0.5
-"""Fetches wait if they get shorter by this share of what the loop takes longer before them. A constant cost does not.
-"""
+"""Fetches wait if they get shorter by this share of the additional time of the loop before them: a constant cost does
+not."""
 
 _MIN_CORRELATION = 0.7
 _MIN_CORRELATED = 8
-"""So many unrelated durations are correlated so much in 1 of 40 recordings."""
+"""This number of unrelated durations has this correlation in 1 of 40 recordings."""
 
 _MIN_BUSY_SHARE = 0.95
 """Workers that build batches for this share of the time have no slack, whatever the loop does."""
@@ -54,11 +54,11 @@ class DelayedBatches:
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
-        """Fetches that waited: ``track``, ``begin``, ``end``, ``own_ns`` and ``since``.
+        """Fetches that waited: ``track``, ``begin``, ``end``, ``no_wait_ns`` and ``since``.
 
-        ``own_ns`` is the time of one that need not wait. ``since`` is a moment after which the batch would come as late
-        again. It is where the loop got the late batch just before, or the batch whose worker built this one next. If
-        this batch was requested before that, it is the first moment of the loop's thread.
+        ``no_wait_ns`` is the time of a fetch without a wait. ``since`` is a moment after which the batch would be as
+        late again: the loop got the late batch just before, or the batch whose worker built this one next. If this
+        batch was requested before that, it is the first moment of the loop's thread.
         """
         late = self._late
         before = pl.when(pl.col("row").diff() <= _MAX_FETCHES_BETWEEN).then(pl.col("end").shift(1))
@@ -69,7 +69,7 @@ class DelayedBatches:
         fetches = self.of_workers
         taken: Any = fetches["end"] - fetches["begin"]
         min_late_ns = int(_MIN_LATE_SHARE * self._step_ns)
-        own_ns = min_late_ns if self._have_all_waited else int(taken.min() or 0)
+        no_wait_ns = min_late_ns if self._have_all_waited else int(taken.min() or 0)
         of_each = self._loop.loader.settings.get("prefetch_factor")
         of_each = of_each if isinstance(of_each, int) and of_each > 0 else _DEFAULT_PREFETCH_FACTOR
         num_ahead = of_each * (self._loop.loader.num_workers or _DEFAULT_WORKERS)
@@ -78,10 +78,10 @@ class DelayedBatches:
             "begin",
             "end",
             row=pl.int_range(pl.len(), dtype=pl.Int64),
-            own_ns=pl.lit(own_ns, pl.Int64),
+            no_wait_ns=pl.lit(no_wait_ns, pl.Int64),
             requested=pl.col("end").shift(num_ahead),
         )
-        return filter_rows(rows, (taken - own_ns > min_late_ns) & (len(fetches) > 1))
+        return filter_rows(rows, (taken - no_wait_ns > min_late_ns) & (len(fetches) > 1))
 
     @cached_property
     def _step_ns(self) -> float:
@@ -113,7 +113,7 @@ class DelayedBatches:
 
     @property
     def _are_workers_busy(self) -> bool:
-        """True if samples show that all workers build batches all the time."""
+        """True if samples show that all workers are always building batches."""
         making, interval_ns = find_worker_batches(self._loop.window)
         if not len(making):
             return False

@@ -128,8 +128,8 @@ class _Finder:
         """The moments of threads, in order: ``track``, ``time``, ``node``, ``is_step_end``."""
         steps = self._window.steps
         waits = (self._waits.waits, self._waits.without_wait, self._pauses)
-        stretches = [steps, self._loop.loader.fetches, *waits, self._loop.visits]
-        moments = [(frame["track"], frame[side].alias("time")) for frame in stretches for side in ("begin", "end")]
+        intervals = [steps, self._loop.loader.fetches, *waits, self._loop.awaited_work]
+        moments = [(frame["track"], frame[side].alias("time")) for frame in intervals for side in ("begin", "end")]
         moments.append((self._device["launch_track"].alias("track"), self._device["launch_begin"].alias("time")))
         points = build_frame(*(pl.concat(side) for side in zip(*moments, strict=True)))
         points = drop_null_rows(points, "time").unique().sort("track", "time")
@@ -146,60 +146,63 @@ class _Finder:
         """Return the edges of threads with the parts of their time."""
         edges = (
             pl.concat([self._build_host_edges(), self._build_thread_edges()])
-            if len(self._loop.visits)
+            if len(self._loop.awaited_work)
             else self._build_host_edges()
         )
         parts = [part for part in self._loop.parts(edges) if (part != 0).any()]
-        parts += [self._spare_data(edges, part) for part in parts if part.name == "data"]
+        parts += [self._avoidable_data(edges, part) for part in parts if part.name == "data"]
         plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
         return plain.hstack([self._step_at(edges["begin"]), *parts, *self._operators.on_threads(edges)])
 
-    def _spare_data(self, edges: pl.DataFrame, data: pl.Series) -> pl.Series:
+    def _avoidable_data(self, edges: pl.DataFrame, data: pl.Series) -> pl.Series:
         """Return the part of ``data`` that a loop could avoid.
 
         Fetching a batch that a worker has built always costs time; waits for workers have edges of their own.
         """
         if not self._late.has_workers:
-            return data.alias("spare_data")
+            return data.alias("avoidable_data")
         cost = IntervalUnion(self._late.of_workers).overlap_ns(edges["begin"], edges["end"])
-        return clip_negative(data - cost).alias("spare_data")
+        return clip_negative(data - cost).alias("avoidable_data")
 
     def _build_host_edges(self) -> pl.DataFrame:
         """Return the edges from each moment of a thread to its next, without its waits for others."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
         edges = self._points.select("track", source="node", begin="time", target=target, end=end)
         edges = drop_null_rows(edges, "target")
-        if len(self._loop.visits):  # work of the thread before a visit is independent of it
-            starts = select_columns(self._loop.visits, "track", end="begin")
+        if len(self._loop.awaited_work):  # work of the other thread before that is independent of it
+            starts = select_columns(self._loop.awaited_work, "track", end="begin")
             edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
             [
-                frame[["track", "begin", "end", "own_ns"]]
+                frame[["track", "begin", "end", "no_wait_ns"]]
                 for frame in (self._waits.waits, self._pauses, self._late_fetches)
             ]
         )
-        own_ns = find_enclosing(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
-        weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
+        no_wait_ns = find_enclosing(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["no_wait_ns"]
+        weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), no_wait_ns)
         return edges.select(*_THREAD_EDGE_COLUMNS, kind=pl.lit("host"), weight=weight)
 
     @cached_property
     def _pauses(self) -> pl.DataFrame:
-        """Stretches in which the loop's thread waited for others."""
+        """Intervals in which the loop's thread waited for others."""
         track, nothing = pl.lit(self._window.loop_track, dtype=pl.UInt32), pl.lit(0, dtype=pl.Int64)
-        pauses = self._loop.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
+        times = {"begin": "paused_from", "end": "paused_until"}
+        pauses = self._loop.awaited_work.select(track=track, **times, no_wait_ns=nothing)
         return pauses.unique()
 
     def _build_thread_edges(self) -> pl.DataFrame:
-        """Return the edges between the loop's thread and others: it starts a visit, and continues when that has ended.
+        """Return the edges between the loop's thread and others: it starts their work, and continues after it.
 
-        What it does before and after is its own time.
+        Its time before and after that is in other edges.
         """
-        loop_track, visits = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._loop.visits
+        loop_track, awaited_work = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._loop.awaited_work
         last = pl.col("end").max().over("paused_from")
-        starts = visits.select(
+        starts = awaited_work.select(
             from_track=loop_track, since="paused_from", to_track="track", until="begin", begin="paused_from"
         )
-        ends = visits.select(from_track="track", since="end", to_track=loop_track, until="paused_until", begin=last)
+        ends = awaited_work.select(
+            from_track="track", since="end", to_track=loop_track, until="paused_until", begin=last
+        )
         edges = pl.concat([starts, ends]).with_columns(track=loop_track, end="until")
         edges = self._add_node(self._add_node(edges, "source", "from_track", "since"), "target", "to_track", "until")
         weight = pl.col("end") - pl.col("begin")
@@ -208,7 +211,7 @@ class _Finder:
     # -- workers of a loader --
 
     def _build_loader_edges(self) -> pl.DataFrame:
-        """Return the edges to batches that came late: they are built as late again, however fast the loop is."""
+        """Return the edges to batches that came late: they are as late again, however fast the loop is."""
         first = self._points.filter(pl.col("track") == self._window.loop_track)["time"].min()
         late = self._late_fetches.with_columns(pl.col("since").fill_null(pl.lit(first, pl.Int64)))
         late = self._add_node(self._add_node(late, "target", "track", "end"), "source", "track", "since")

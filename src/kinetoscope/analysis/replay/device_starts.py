@@ -18,8 +18,8 @@ from kinetoscope.analysis.windows.columns import (
 from kinetoscope.analysis.windows.intervals import latest_end_before
 
 MAX_CAUSE_DELAY_NS = 30_000
-"""Maximum delay of an event after its last possible cause to have waited for it; longer delays are unexplained. Two
-events of a stream that overlap by more run in parallel."""
+"""Maximum delay between a cause and an event that waited for it; longer delays are unexplained. Two events of a stream
+that overlap by more run in parallel."""
 
 MAX_OVERLAP_NS = 5_000
 """Maximum time by which the recorded end of a cause may come after the start of its event. Programmatic dependent
@@ -47,7 +47,7 @@ class DeviceStarts:
 
     - ``launch_begin``, of its launch.
     - ``before_end``, of the event ``before`` it on its stream.
-    - ``other_end``, of an event ``other`` that it seems to have waited for, most often on another stream.
+    - ``other_end``, of an event ``other`` that it probably waited for, mostly on another stream.
     - ``compute_end``, of the last ``compute`` event launched before it; for communication only.
     - ``waited_end``, of the communication ``waited`` that its stream waits for by ``calls`` of the runtime.
 
@@ -107,7 +107,7 @@ class DeviceStarts:
         moment, min_ns = events[_MOMENTS[cause]], self._min_delays_ns[cause]
         delay = _delays(events, cause)
         is_near = _is_near(delay)
-        if cause == "launch":  # its call may do a lot before that, as copy from pageable memory or load a module
+        if cause == "launch":  # its call may first copy from pageable memory, or load a module
             is_near |= events["begin"] <= events["launch_end"]
         is_last = (moment + min_ns >= latest) & is_near
         return delay.zip_with(is_last | (delay < min_ns), min_ns).alias(f"{cause}_ns")

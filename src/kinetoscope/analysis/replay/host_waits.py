@@ -16,10 +16,10 @@ from kinetoscope.analysis.windows.columns import (
     sort_rows,
 )
 
-OWN_SYNC_NS = 2_500
-"""Time of a blocking call by itself, where none is seen that waited for nothing."""
+DEFAULT_SYNC_CALL_NS = 2_500
+"""Time of a blocking call without a wait, where no such call was recorded."""
 
-_COLUMNS = ("track", "begin", "end", "event", "event_end", "own_ns", "kind", "is_guessed")
+_COLUMNS = ("track", "begin", "end", "event", "event_end", "no_wait_ns", "kind", "is_guessed")
 
 
 class HostWaits:
@@ -28,7 +28,7 @@ class HostWaits:
     Frames have ``track``, ``begin``, ``end``, and:
 
     - ``event``, the node of the end that a thread waits for, and its ``event_end``.
-    - ``own_ns``, the time without a wait.
+    - ``no_wait_ns``, the time of the call without a wait.
     - ``kind``, ``sync`` or ``thread``.
     - ``is_guessed``: the event of a call that never had to wait is a guess.
     """
@@ -109,10 +109,9 @@ class HostWaits:
         was_launched = pl.col("launch_begin").fill_null(pl.col("begin")) <= pl.col("begin")
         is_in_call = ((pl.col("event_end") > pl.col("begin")) & was_launched).fill_null(False)
         taken = pl.col("end") - pl.col("begin")
-        own_ns = (
-            taken.filter(~is_in_call & (taken <= MAX_CAUSE_DELAY_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
-        )
-        return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
+        not_waiting = taken.filter(~is_in_call & (taken <= MAX_CAUSE_DELAY_NS))
+        no_wait_ns = not_waiting.median().cast(pl.Int64).fill_null(DEFAULT_SYNC_CALL_NS)
+        return found.with_columns(no_wait_ns=no_wait_ns, has_waited=is_in_call & (taken > no_wait_ns))
 
     def _add_event(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Add ``event`` and ``event_end``: the last event that ended before each call returned, or just after that.
@@ -139,7 +138,7 @@ class HostWaits:
         copies = filter_rows(copies, self._device["kind"] == "copy")
         calls = filter_rows(self._loop.sync_calls, ~self._is_for_all)
         found = add_constant_column(calls.join(copies, on="correlation"), "kind", "sync", pl.String)
-        return add_constant_column(found, "own_ns", int(usual_ns or 0), pl.Int64)
+        return add_constant_column(found, "no_wait_ns", int(usual_ns or 0), pl.Int64)
 
     @cached_property
     def _is_for_all(self) -> pl.Series:
@@ -153,5 +152,5 @@ class HostWaits:
         if not len(waits):
             return waits
         waits = waits.select("track", "begin", end="waited_until", event=event)
-        own_ns = pl.lit(0, dtype=pl.Int64)
-        return waits.with_columns(event_end="end", own_ns=own_ns, kind=pl.lit("thread"))
+        no_wait_ns = pl.lit(0, dtype=pl.Int64)
+        return waits.with_columns(event_end="end", no_wait_ns=no_wait_ns, kind=pl.lit("thread"))

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import polars as pl
 
 START_NS = "start_ns"
-"""Column of edges to the first moments of a substitute: by how much later these come in a replay."""
+"""Column of edges to the first moments of a substitute: the time by which these are later in a replay."""
 
 
 class Substitute(NamedTuple):
-    """Replacement of ranks that started late: it does what the rank ``model`` does.
+    """Replacement of ranks that started late: a copy of the rank ``model``.
 
     Attributes:
         model: the rank to copy.
@@ -53,7 +53,7 @@ def _first_moments(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
 def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
     """Return by ``rank`` a hash of its ``calls``, and its maximum lateness ``max_ns``.
 
-    The lateness is by how much longer its CPU took to launch a call than the fastest.
+    The lateness is the additional time of its CPU until it launched a call, compared with the fastest rank.
     """
     edges = edges[["rank", "source", "target", "kind", "is_entry"]]
     launches = edges.filter(pl.col("kind") == "launch").select(source="target", launch="source")
@@ -99,7 +99,7 @@ def _copies(nodes: pl.DataFrame, own: pl.DataFrame, begins: pl.DataFrame) -> pl.
     kind, source, target = own["kind"], own["source"], own["target"]
     launched, is_on_host = target.filter(kind == "launch"), kind.is_in(["host", "thread"])
     copied = pl.concat([launched, launched + 1, source.filter(is_on_host), target.filter(is_on_host)])
-    copied = copied.cast(pl.UInt32).unique().sort()  # an event's end is next to its begin
+    copied = copied.cast(pl.UInt32).unique().sort()  # an event's end is next to its start
     rows = nodes[copied].with_columns(copied.alias("node"))
     rows = rows.filter(pl.col("window").is_in(begins["window"].implode()))
     return rows.with_row_index("copy", offset=len(nodes))

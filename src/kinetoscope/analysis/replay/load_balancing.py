@@ -1,6 +1,6 @@
 """Compute load of ranks, step by step and between all-to-alls, in a replay in which all ranks have the same.
 
-A piece of a run is a step, or what lies between two all-to-alls of it: tokens go to other experts in each layer. Ranks
+A piece of a run is a step, or the time between two all-to-alls in it: tokens go to other experts in each layer. Ranks
 wait for each other at the end of each piece.
 """
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.windows.kernel_names import COPY
 
-_NO_COMPUTE = rf"(?i)^memset|{COPY}"
+_COPY_OR_MEMSET = rf"(?i)^memset|{COPY}"
 _PIECE = ("step", "piece")
 
 
@@ -25,7 +25,7 @@ _MIN_UNEVEN_EXCESS = 0.3
 With noise of 10 % on 8 ranks, even kernels reach 0.2 of that of experts; kernels that scale linearly with the length of
 a batch reach half of what attention does."""
 
-_NEARLY_ALL = 0.9
+_MIN_SHARE_OF_RANKS = 0.9
 
 _MIN_CORRELATION = 0.5
 """A rank with a long batch takes longer in both halves of a step. Kernels that vary by 20 % on their own do not."""
@@ -45,7 +45,7 @@ def load_rows(nodes: pl.DataFrame, edges: pl.DataFrame, exchanges: pl.DataFrame,
     is_compute = (
         (pl.col("kind") == "device")
         & ~pl.col("is_communication")
-        & ~pl.col("name").str.contains(_NO_COMPUTE)
+        & ~pl.col("name").str.contains(_COPY_OR_MEMSET)
         & pl.col("rank").is_in(sorted(ranks))
     )
     rows = edges.with_row_index("edge").filter(is_compute).drop_nulls(["name", "step"])
@@ -63,20 +63,20 @@ def loads(rows: pl.DataFrame) -> pl.DataFrame:
     return found.with_columns(even_ns=pl.col("load_ns").mean().over(_PIECE))
 
 
-def host_rows(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """Return what the hosts of ranks take in steps without waiting, in the form of `load_rows`."""
+def cpu_load_rows(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
+    """Return the time of the CPUs of ranks in steps without waits, in the form of `load_rows`."""
     rows = edges.with_row_index("edge").filter(pl.col("kind") == "host").drop_nulls(["step", "rank"])
     rows = rows.select("edge", "rank", "step", time=nodes["time"].gather(rows["source"]), takes_ns="weight")
     return rows.with_columns(piece=pl.lit(0, pl.UInt32))
 
 
 def reduce_to_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collection[int]) -> pl.Series:
-    """Return the weights of edges in a replay in which ``ranks`` have no more to do in a step than others usually have.
+    """Return the weights of edges in a replay in which ``ranks`` have no more work in a step than others usually have.
 
     Args:
-        rows: `load_rows` or `host_rows` of all ranks.
+        rows: `load_rows` or `cpu_load_rows` of all ranks.
         weights: weights of the edges.
-        ranks: ranks with more to do.
+        ranks: ranks with more work.
     """
     by_step = rows.group_by("rank", "step").agg(load_ns=pl.col("takes_ns").sum())
     is_slow = pl.col("rank").is_in(sorted(ranks))
@@ -91,8 +91,8 @@ def reduce_to_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collect
 def balance_loads(rows: pl.DataFrame, weights: pl.Series) -> pl.Series:
     """Return the weights of edges in a replay in which all ranks of `load_rows` have the same load.
 
-    Each kernel with an uneven load takes its mean over ranks; the others, such as those of the optimizer, stay as they
-    are. Where ranks have different kernels in a piece, their loads are scaled to the mean.
+    Each kernel with an uneven load takes its mean over ranks; the others, such as those of the optimizer, are
+    unchanged. Where ranks have different kernels in a piece, their loads are scaled to the mean.
     """
     rows = _add_uneven(rows.join(loads(rows), on=["rank", *_PIECE], how="left", maintain_order="left"))
     scaled = pl.when(pl.col("load_ns") > 0).then(pl.col("even_ns") / pl.col("load_ns")).otherwise(1.0)
@@ -116,10 +116,10 @@ def _add_uneven(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def alternating_excess_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) -> float:
-    """Return by how much the longest ranks of all pieces together exceed the mean, where ranks are so in turns; else 0.
+    """Return the excess of the longest ranks over the mean, of all pieces, where the longest rank alternates; else 0.
 
-    They are in turns where nearly every rank exceeds the mean in some pieces, and no rank is the longest for most of
-    the excess. A rank that always has more than the others is a straggler, as are two of four in turns.
+    It alternates where nearly every rank exceeds the mean in some pieces, and no rank is the longest for most of the
+    excess. A rank that always has more than the others is a straggler, as are two of four that alternate.
     """
     excess = pl.col("load_ns") - pl.col("even_ns")
     by_piece = loads_of_ranks.with_columns(excess=excess).with_columns(max_excess=pl.col("excess").max().over(_PIECE))
@@ -130,11 +130,11 @@ def alternating_excess_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) 
         return 0.0
     usual_ns = total_ns / by_piece.select(_PIECE).n_unique()
     num_above = by_piece.filter(pl.col("excess") > _MIN_EXCESS * usual_ns)["rank"].n_unique()
-    return total_ns if num_above >= _NEARLY_ALL * len(ranks) else 0.0
+    return total_ns if num_above >= _MIN_SHARE_OF_RANKS * len(ranks) else 0.0
 
 
 def has_uneven_steps(rows: pl.DataFrame) -> bool:
-    """Return whether ranks with more to compute in one half of a step's kernels have so in the other half, too.
+    """Return whether ranks with more to compute in one half of a step's kernels also have more in the other half.
 
     Args:
         rows: kernels, from `load_rows`.

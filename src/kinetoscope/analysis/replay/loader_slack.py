@@ -1,4 +1,4 @@
-"""Slack of a loader: how much faster a loop could be until it waits for workers, where these were sampled."""
+"""Slack of a loader: the time by which a loop can be faster until it waits for workers, where these were sampled."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class LoaderSlack(NamedTuple):
     """Slack of one loader.
 
     Attributes:
-        slack_ns: how much less time the batches of a window could take; None if unknown.
+        slack_ns: time by which the batches of a window can be faster; None if unknown.
         is_hidden: True if it is unknown because workers were not sampled, and all of their batches came in time.
     """
 
@@ -50,14 +50,14 @@ def loader_slack(loop: TrainingLoop, late: DelayedBatches) -> LoaderSlack:
     if sum(IntervalUnion(of_worker).total_ns for of_worker in workers) < _MIN_SAMPLES * interval_ns:
         return unknown
     # Batches come in order, so the slowest worker counts. A loop that is ahead of its device may fetch all that workers
-    # make, and still have time to spare.
+    # build, and still have idle time.
     needed_ns = max(_busy_ns(of_worker, num_rounds, interval_ns) for of_worker in workers)
     spare_ns = (last - first) * late.pace - needed_ns
     return LoaderSlack(max(0, round(spare_ns * num_gaps / (num_rounds * num_workers))))
 
 
 def _busy_ns(making: pl.DataFrame, num_rounds: int, interval_ns: float) -> float:
-    """Return how long a worker takes for so many batches.
+    """Return the time of a worker for its batch in each of ``num_rounds`` rounds.
 
     At first, workers build more than that. Samples show how often a worker starts one, except where it builds one batch
     right after the other; the last may be incomplete.

@@ -1,4 +1,4 @@
-"""Time inside of some operators, which a replay can then speed up."""
+"""Time inside of some operators, which a replay can speed up."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,8 +18,8 @@ class OperatorIntervals:
     def __init__(self, window: RankWindow, names: Iterable[str]) -> None:
         self._names = sorted(names)
         schema = {"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String}
-        stretches = list(_find_innermost(self._spans(window).iter_rows())) if self._names else []
-        self._stretches = pl.DataFrame(stretches, schema=schema, orient="row")
+        intervals = list(_find_innermost(self._spans(window).iter_rows())) if self._names else []
+        self._intervals = pl.DataFrame(intervals, schema=schema, orient="row")
 
     def _spans(self, window: RankWindow) -> pl.DataFrame:
         spans = window.cpu.operators.filter(pl.col("name").is_in(self._names))
@@ -36,7 +36,7 @@ class OperatorIntervals:
         for name in self._names:
             inside = pl.zeros(len(edges), dtype=pl.Int64, eager=True)
             for (track,), of_track in (
-                self._stretches.filter(pl.col("name") == name).partition_by("track", as_dict=True).items()
+                self._intervals.filter(pl.col("name") == name).partition_by("track", as_dict=True).items()
             ):
                 covered = IntervalUnion(of_track).overlap_ns(edges["begin"], edges["end"])
                 inside += covered * (edges["track"] == track)
@@ -45,7 +45,7 @@ class OperatorIntervals:
 
     def on_device(self, device: pl.DataFrame) -> pl.DataFrame:
         """Return the time of each event that was launched inside of each operator: all of it, or 0."""
-        inside = find_enclosing(self._stretches, device["launch_track"], device["launch_begin"])["name"]
+        inside = find_enclosing(self._intervals, device["launch_track"], device["launch_begin"])["name"]
         length = device["end"] - device["begin"]
         return pl.DataFrame(
             [(length * (inside == name).fill_null(False)).alias(inside_column(name)) for name in self._names]
@@ -58,7 +58,7 @@ def inside_column(name: str) -> str:
 
 
 def _find_innermost(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the stretches of nested spans in which each is the innermost, in the order of track and start."""
+    """Yield the intervals of nested spans in which each is the innermost, in the order of track and start."""
     open_spans: list[tuple[int, int, str]] = []
     at = 0
 

@@ -18,7 +18,7 @@ from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.ranks.point_to_point import SEND
 from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.initial_lateness import START_NS, Substitute, add_substitute, find_substitute
-from kinetoscope.analysis.replay.load_balancing import balance_loads, host_rows, load_rows, reduce_to_usual_loads
+from kinetoscope.analysis.replay.load_balancing import balance_loads, cpu_load_rows, load_rows, reduce_to_usual_loads
 from kinetoscope.analysis.replay.operator_intervals import inside_column
 from kinetoscope.analysis.windows.columns import build_frame, clip_negative
 from kinetoscope.analysis.windows.intervals import latest_end_before
@@ -55,15 +55,15 @@ class Change(NotebookRepr):
         without: causes, of `CAUSES`, that take no time.
         faster: speedup by the name of operators and kernels.
         on_time: ranks that no other rank waits for.
-        even: ranks that compute equally much in each step, and between the all-to-alls of a step: their mean.
-        as_others: ranks with no more to do than the others, on their devices and CPUs.
+        balanced: ranks that compute their mean in each step, and between the all-to-alls of a step.
+        at_usual_load: ranks whose devices and CPUs have no more work than those of the others.
     """
 
     without: frozenset[str] = frozenset()
     faster: Mapping[str, float] = field(default_factory=dict)
     on_time: frozenset[int] = frozenset()
-    even: frozenset[int] = frozenset()
-    as_others: frozenset[int] = frozenset()
+    balanced: frozenset[int] = frozenset()
+    at_usual_load: frozenset[int] = frozenset()
 
 
 _SLACKS = {"rank": pl.Int64, "window": pl.UInt32, "slack_ns": pl.Int64}
@@ -197,11 +197,11 @@ class ReplayGraph:
         """Return the time of each node with a change."""
         change = change or Change()
         changed = _changed_weights(change, self.edges)
-        if change.even:
-            changed = balance_loads(self.load_rows(change.even), changed)
-        if change.as_others:
-            for rows in (self.load_rows(self.ranks), host_rows(self.nodes, self.edges)):
-                changed = reduce_to_usual_loads(rows, changed, change.as_others)
+        if change.balanced:
+            changed = balance_loads(self.load_rows(change.balanced), changed)
+        if change.at_usual_load:
+            for rows in (self.load_rows(self.ranks), cpu_load_rows(self.nodes, self.edges)):
+                changed = reduce_to_usual_loads(rows, changed, change.at_usual_load)
         return replay_times(self.nodes["time"], self.edges[["source", "target", "weight"]].hstack([changed]))
 
     @property
@@ -210,11 +210,11 @@ class ReplayGraph:
         return frozenset(self.nodes["rank"].drop_nulls().unique().to_list())
 
     def load_rows(self, ranks: Collection[int]) -> pl.DataFrame:
-        """Return what these ranks compute, as `load_balancing.load_rows` does."""
+        """Return the compute kernels of these ranks, as `load_balancing.load_rows` does."""
         return load_rows(self.nodes, self.edges, self.exchanges, sorted(ranks))
 
     def saving_ns(self, change: Change) -> int:
-        """Return how much less time the windows take with a change.
+        """Return the time that the windows save with a change.
 
         Delays from before the recording remain, also those of ranks that are ``on_time``.
         """
@@ -250,7 +250,7 @@ class ReplayGraph:
         return self.known.now_ns[without]
 
     def without_guesses(self) -> "ReplayGraph":
-        """Return the graph in which calls and loops that never had to wait never will.
+        """Return the graph in which calls and loops that never waited never wait after a change.
 
         Its savings are upper bounds.
         """
@@ -268,10 +268,10 @@ class ReplayGraph:
         return replace(self, nodes=nodes, edges=edges, known=_ReplayCache())
 
     def gained_by_slice(self, change: Change, num_slices: int) -> list[int]:
-        """Return how much of a saving is gained in each of so many slices of each window, in nanoseconds.
+        """Return the part of a saving in each of ``num_slices`` slices of each window, in nanoseconds.
 
         A slice gains what its last end of work moves ahead. Slices have equal numbers of ends, not equal times: a step
-        with a long pause is one slice then, and a host that runs ahead does not start all its steps in the first one.
+        with a long pause is one slice then, and a CPU that runs ahead does not start all its steps in the first one.
         """
         ends = self.nodes.select("window", "time", "is_end").hstack([self.replay(change).alias("replayed")])
         ends = ends.filter("is_end").sort("window", "time")
@@ -357,7 +357,10 @@ def _concat_edges(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Return all edges, with the columns that not every kind has."""
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys(
-        (*PARTS, *CPU_OPERATORS, "spare_data", "spare_python", "exposed_ns", "group_size", "step", "launched_in"),
+        (
+            *(*PARTS, *CPU_OPERATORS, "avoidable_data", "avoidable_python"),
+            *("exposed_ns", "group_size", "step", "launched_in"),
+        ),
         pl.Int64,
     )
     columns |= {"num_ranks": pl.UInt32, "name": pl.String}
@@ -402,7 +405,7 @@ def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFram
     """Return a node for each call, at its last start, and the edges to it from its starts, and from it to its ends.
 
     A send may be over before its receive starts: then it ended by itself. It is not late either, since no rank waits
-    for it as for one of several.
+    for it in a collective.
     """
     hub = (first_node + pl.col("call").rank("dense") - 1).cast(pl.UInt32)
     last_begin, num_ranks = pl.col("begin").max().over("call"), pl.len().over("call")
@@ -452,7 +455,7 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
 
 
 def _saving_of_speedups(faster: Mapping[str, float], columns: Collection[str]) -> pl.Expr:
-    """Return how much less time edges take with some operators and kernels ``faster``.
+    """Return the time that edges save with some operators and kernels ``faster``.
 
     All kernels share one column: a nest of conditions, one for each of 20 kernels, takes gigabytes.
     """
@@ -474,7 +477,7 @@ def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
 
 def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
     if (
-        change == Change(change.without & _HOST_PARTS, even=change.even, as_others=change.as_others)
+        change == Change(change.without & _HOST_PARTS, balanced=change.balanced, at_usual_load=change.at_usual_load)
         and START_NS not in edges.columns
     ):
         return _subtract_parts(change.without, edges)

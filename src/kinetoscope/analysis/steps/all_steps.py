@@ -19,16 +19,16 @@ _MAX_PIECES = 256
 """Largest number of pieces in a plot of all steps."""
 
 _MIN_STEPS_OF_CHANGE = 100
-"""A change of the step time requires so many steps."""
+"""A change of the step time requires this number of steps."""
 
 _WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
-"""First steps that do not count for a change: so many, or this share of all, if that is more. Judgement."""
+"""First steps that do not count for a change: this number, or this share of all if that is more. Judgement."""
 
 _MAX_SAVING_NS = 10_000_000_000
 """Steps so long after a recorded one may lack the CPU time that saves its trace."""
 
 _MIN_PIECES, _MIN_SHARE_OF_PIECES = 8, 0.03
-"""Pieces on each side of a change: so many, or this share of all, if that is more. Judgement."""
+"""Pieces on each side of a change: this number, or this share of all if that is more. Judgement."""
 
 _MIN_CHANGE, _MIN_STANDARD_ERRORS, _MIN_SHARE_BEYOND = 0.05, 6.0, 0.75
 """A change has this share of the step time, so many standard errors, and this share of pieces. Judgement."""
@@ -44,10 +44,10 @@ _MIN_ABNORMAL_CHANGE, _MIN_ABNORMAL_ERRORS = 0.1, 3.0
 """Recorded steps are abnormal if they differ from the others by this share, and by so many standard errors."""
 
 _MIN_LONG_STEP_RATIO, _MIN_PERIODIC_SHARE = 1.1, 0.02
-"""A step is long beyond so many medians; the extra time of periodic steps matters from this share of the run on."""
+"""A step is long beyond this ratio to the median. Periodic long steps matter from this share of the run's time on."""
 
 _MIN_UNRECORDED_STEPS = 20
-"""The spread of the other steps requires so many of them."""
+"""The spread of the other steps requires this number of them."""
 
 
 class Piece(TypedDict):
@@ -83,7 +83,7 @@ class AllSteps(TypedDict):
     Evaluations do not count, nor the first step after a window, when ranks wait for others that close theirs. They are
     None where too few steps are known one by one. ``recorded_change`` is the relative excess of recorded steps, None if
     unknown; ``is_abnormal`` is true if it is so large that the report may not hold for the other steps. ``pieces`` are
-    those of the first rank, in this attempt and in those before it, which nothing else here counts.
+    those of the first rank, in this attempt and in earlier ones, which the other fields leave out.
     """
 
     num_steps: int
@@ -235,7 +235,7 @@ def _build_piece(rows: Sequence[StepsRow], size: int, attempt: int) -> Piece:
     }
 
 
-# -- whether they have changed
+# -- changes of the step time
 
 
 class _ChangePoint(NamedTuple):
@@ -253,7 +253,7 @@ def _find_change(pieces: Sequence[Piece]) -> _ChangePoint | None:
     if num_steps < _MIN_STEPS_OF_CHANGE:
         return None
     first = pieces[0]["step"] + max(_WARMUP_STEPS, ceil(_WARMUP_SHARE * num_steps))
-    # a piece counts as often as it is wide
+    # each piece counts ``width`` times
     pieces = [piece for piece in pieces for _ in range(piece["width"]) if piece["last_step"] >= first]
     means = _winsorize([piece["mean_ns"] for piece in pieces])
     min_pieces = max(_MIN_PIECES, ceil(_MIN_SHARE_OF_PIECES * len(pieces)))
@@ -297,7 +297,7 @@ def _variance(values: Sequence[float]) -> float:
     return fmean((value - mean) ** 2 for value in values)
 
 
-# -- whether the recorded ones are like the others
+# -- recorded steps compared with the others
 
 
 def _compare_recorded(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> tuple[float | None, bool]:

@@ -53,14 +53,14 @@ def times_by_step(
     Returns:
         A frame with ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and ``time`` (ns).
     """
-    calls = _add_step(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
+    calls = _add_step(window, operators[["name", "shapes", "track", "begin", "self_ns", "self_device_ns"]])
     calls = calls.with_columns(_find_modules(window, calls))
     lengths = (window.device["end"] - window.device["begin"]).alias("time")
     device = select_columns(window.device, "name", begin="launch_begin").hstack([lengths])
     device = add_constant_column(add_constant_column(device, "shapes", None, pl.String), "module", None, pl.String)
     parts = [
         _sum_by_step(select_columns(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
-        _sum_by_step(select_columns(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
+        _sum_by_step(select_columns(calls, *_KEY[1:], "step", time="self_device_ns"), "operator on device", whole_ns),
         _sum_by_step(_add_step(window, drop_null_rows(device, "begin")), "kernel", whole_ns),
     ]
     return pl.concat([*parts, *(_times_of_modules(modules, whole_ns) if modules is not None else [])])
@@ -111,7 +111,7 @@ def _sum_by_step(
     if not len(calls):
         lists = pl.List(pl.Int64)
         return pl.DataFrame(schema={**dict.fromkeys(_KEY, pl.String), "step": lists, "time": lists})
-    known = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
+    known = [name for name in _KEY[1:] if calls[name].count()]  # often no shapes or modules were recorded
     sums = calls.group_by(*known, "step").agg(pl.col("time").sum())
     sums = sums.group_by(known, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())
     is_long = pl.col("all_ns").sum().over("name") >= max(1, min_share * whole_ns)

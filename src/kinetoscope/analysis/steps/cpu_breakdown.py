@@ -50,9 +50,9 @@ def cpu_breakdown(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> CpuBre
     between_ns = sum_or_none(row.between_ns for row in rows)
     evaluation_ns = sum_or_none(ns for row in rows for ns in (row.evaluation_inside_ns, row.evaluation_ns))
     others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
-    knows_data = any(row.data_wait_ns is not None for row in rows)
+    has_data_wait = any(row.data_wait_ns is not None for row in rows)
     return CpuBreakdown(
-        data_wait_ns=end_ns - begin_ns - others_ns if knows_data else None,
+        data_wait_ns=end_ns - begin_ns - others_ns if has_data_wait else None,
         evaluation_ns=evaluation_ns,
         between_ns=between_ns,
         ahead_ns=0,

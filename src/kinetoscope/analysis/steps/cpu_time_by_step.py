@@ -50,7 +50,7 @@ class CpuTimeByStep:
 
     @cached_property
     def _gaps(self) -> tuple[pl.Series, pl.Series]:
-        """The evaluation and the wait for data between each step's end and the next one's begin."""
+        """The evaluation and the wait for data between each step's end and the next one's start."""
         loader = self._loop.loader
         evaluated = loader.evaluating.overlap_ns(self._ends, self._next_begins)
         both = loader.evaluating.union(loader.fetches)
@@ -113,7 +113,7 @@ class CpuTimeByStep:
 
 
 def are_recorded_by_torch(loop: TrainingLoop) -> pl.Series:
-    """Return whether torch recorded each step from its begin. A marked step may begin before the recording."""
+    """Return whether torch recorded each step from its start. A marked step may start before the recording."""
     begins, recording = loop.window.steps["begin"], loop.python_time.recordings
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 

@@ -35,8 +35,8 @@ class SlowStepRow(TypedDict):
     It took ``duration_ns`` on ``rank``, ``excess_ns`` more than usual, most of that in ``phase`` and at ``line``
     (``file:line``), None if unknown. ``rank`` is where it began, as far as the phases show: others may have waited for
     it. ``starved_ns`` of the excess is run-queue delay of its thread, None where the system does not report it;
-    ``is_machines`` is whether that is half of it. Such a step recurs ``every`` so many steps, None if not regularly;
-    then ``num_kept`` of them were kept, and this is the slowest.
+    ``is_machines`` is true if that is half of it. ``every`` is the period in steps of a regular one, else
+    None; ``num_kept`` of these were kept, and this is the slowest.
     """
 
     step: int

@@ -30,7 +30,7 @@ class StepSequence:
     rows: Sequence[StepRow]
 
     @property
-    def has_last(self) -> bool:
+    def counts_last_step(self) -> bool:
         """True if the last step counts: its end is known where steps adjoin, and the step time is CPU-limited.
 
         With evaluations it does not: one that follows the last step is not recorded.
@@ -39,27 +39,27 @@ class StepSequence:
 
     @property
     def timed_rows(self) -> Sequence[StepRow]:
-        """The steps in the host's time."""
-        return self.rows if self.has_last or self.is_single_step else self.rows[:-1]
+        """The steps in the CPU's time."""
+        return self.rows if self.counts_last_step or self.is_single_step else self.rows[:-1]
 
     @property
     def num_steps(self) -> int:
-        """The number of steps in its time: from one begin, or end, to the next; a single step counts as one."""
+        """The number of steps in its time: from one start, or end, to the next; a single step counts as one."""
         return len(self.timed_rows)
 
     @property
     def is_single_step(self) -> bool:
-        """True for one step, whose begin and end alone are known."""
+        """True for one step: only its start and its end are known."""
         return len(self.rows) == 1
 
     @property
     def cpu_ns(self) -> int:
-        """The CPU time of its ``num_steps``: to the end of the last step if that counts, else to its begin."""
-        return self.recorded_ns if self.has_last else self._between_begins_ns
+        """The CPU time of its ``num_steps``: to the end of the last step if that counts, else to its start."""
+        return self.recorded_ns if self.counts_last_step else self._between_starts_ns
 
     @property
     def recorded_ns(self) -> int:
-        """The time from the first step's begin to the last one's end, on the CPU."""
+        """The time from the first step's start to the last one's end, on the CPU."""
         first, last = self.rows[0], self.rows[-1]
         return last.begin_ns + last.duration_ns - first.begin_ns
 
@@ -81,7 +81,7 @@ class StepSequence:
             return False
         if self.is_single_step:
             return self.device_ns > self.recorded_ns
-        return max(row.device_end_after_ns or 0 for row in self.rows) > _MIN_RUN_AHEAD_SHARE * self._between_begins_ns
+        return max(row.device_end_after_ns or 0 for row in self.rows) > _MIN_RUN_AHEAD_SHARE * self._between_starts_ns
 
     @property
     def time_ns(self) -> int:
@@ -91,12 +91,12 @@ class StepSequence:
     def times_ns(self) -> list[tuple[int, float]]:
         """Return the number and the time of each step, without the evaluation after it.
 
-        The time of an evaluation on the device is unknown: a step beside one is left out, if there are others.
+        The time of an evaluation on the device is unknown: a step next to one is left out, if there are others.
         """
         if self.is_single_step:
             return [(self.rows[0].step, float(self.time_ns))]
         if not self.is_on_device:
-            last = [(self.rows[-1].step, float(self.rows[-1].duration_ns))] if self.has_last else []
+            last = [(self.rows[-1].step, float(self.rows[-1].duration_ns))] if self.counts_last_step else []
             return [
                 (row.step, float(following.begin_ns - row.begin_ns - (row.evaluation_ns or 0)))
                 for row, following in pairwise(self.rows)
@@ -116,14 +116,14 @@ class StepSequence:
         return alone or [(step, time_ns) for step, time_ns, _ in times]
 
     @property
-    def _between_begins_ns(self) -> int:
-        """The time from the first step's begin to the last one's; to its end for a single step."""
+    def _between_starts_ns(self) -> int:
+        """The time from the first step's start to the last one's; to its end for a single step."""
         return self.recorded_ns if self.is_single_step else self.rows[-1].begin_ns - self.rows[0].begin_ns
 
     @property
     def _are_adjoining(self) -> bool:
-        gaps_ns = self._between_begins_ns - sum(row.duration_ns for row in self.rows[:-1])
-        return not self.is_single_step and gaps_ns <= _MAX_GAP_SHARE * self._between_begins_ns
+        gaps_ns = self._between_starts_ns - sum(row.duration_ns for row in self.rows[:-1])
+        return not self.is_single_step and gaps_ns <= _MAX_GAP_SHARE * self._between_starts_ns
 
 
 def device_end_ns(row: StepRow) -> int | None:
@@ -162,7 +162,7 @@ def step_time_ns(steps: Iterable[StepRow]) -> float | None:
 def ratio_to_recorded_mean(steps: Sequence[StepRow], step_ns: float) -> float:
     """Return the ratio of a step of ``step_ns`` to the mean of all recorded time.
 
-    The last step of a sequence is not in the step time, since no begin follows it, but a replay saves its time too.
+    The last step of a sequence is not in the step time, since no start follows it, but a replay saves its time too.
     Below 1 it took longer than the others.
     """
     recorded_ns = sum(sequence.recorded_ns for sequence in step_sequences(steps))

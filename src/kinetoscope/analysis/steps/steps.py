@@ -164,7 +164,7 @@ class _StepColumns:
         """A row per step on the device events that were launched in it.
 
         ``busy``, ``compute``, ``communication`` and ``kernels`` are unions in ns, ``num_kernels`` and ``num_launches``
-        are counts. ``first_begin`` is the first event's begin, and ``last_end`` the end of the last compute kernel, or
+        are counts. ``first_begin`` is the first event's start, and ``last_end`` the end of the last compute kernel, or
         of all events without one; both are null without events.
         """
         device = self._window.device[["begin", "end", "kind", "launch_begin", "launch_track"]]

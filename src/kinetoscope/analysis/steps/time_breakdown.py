@@ -54,7 +54,7 @@ class SequenceBreakdown:
 
     @property
     def steps_ns(self) -> float:
-        """The time of all its steps; the last one, where it has no end, counts as long as the others."""
+        """The time of all its steps; a last one without an end counts as long as the others."""
         return self.time_ns / self.num_steps * self.num_recorded
 
 
@@ -91,8 +91,8 @@ def _sequence_breakdown(devices: Sequence[DeviceTime], sequence: StepSequence) -
 def _device_breakdown(devices: Sequence[DeviceTime], begin_ns: int, sequence: StepSequence) -> DeviceBreakdown | None:
     """Return the mean over the rank's devices; idle is the rest.
 
-    Work that was in flight before a step alone counts, if it ran during the step. At the device's pace such a step
-    takes as long as its own kernels.
+    Work that was in flight before a step alone counts, if it ran during the step. Where the step time is GPU-limited,
+    such a step takes as long as its kernels.
     """
     if not devices:
         return None

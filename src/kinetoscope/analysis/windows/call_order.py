@@ -59,7 +59,7 @@ def _ends(calls: pl.DataFrame) -> dict[_Call, int]:
 
 
 def _best_offset(calls: dict[_Call, int], others: dict[_Call, int]) -> int:
-    """Return the offset by which the ends of calls differ least, of those that leave most calls in both."""
+    """Return the offset with the smallest difference of ends, of those with most calls on both ranks."""
     tried = [
         (_spread_of_ends(calls, others, offset), offset)
         for offset in sorted(range(-_MAX_MISSED_CALLS, _MAX_MISSED_CALLS + 1), key=abs)
@@ -68,7 +68,7 @@ def _best_offset(calls: dict[_Call, int], others: dict[_Call, int]) -> int:
 
 
 def _spread_of_ends(calls: dict[_Call, int], others: dict[_Call, int], offset: int) -> tuple[bool, float]:
-    """Return True if few calls are in both, and the median deviation of the differences of their ends in ns."""
+    """Return True if few calls are on both ranks, and the median deviation of the differences of their ends in ns."""
     apart = [
         others[shifted] - end
         for (order, name, elements), end in calls.items()

@@ -30,7 +30,7 @@ def sum_calls(calls: pl.DataFrame, by: Sequence[str], sums: Sequence[str]) -> pl
             (ns) and how often each ``occurs``.
     """
     dur = pl.col("dur")
-    known = [name for name in by if calls[name].count()] or by  # often nothing says shapes
+    known = [name for name in by if calls[name].count()] or by  # often no shapes were recorded
     kept = dur.alias("durations")
     if len(calls) > MAX_EXACT_CALLS:
         calls = calls.with_columns(rounded=_round_durations(calls["dur"]))
@@ -74,7 +74,7 @@ def add_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
     groups = groups.with_row_index("index")
     durations = groups.select("index", "num_calls", "durations", "occurs").explode("durations", "occurs")
     durations = durations.sort("index", "durations")
-    before = pl.col("num_calls").cum_sum() - pl.col("num_calls")  # of all groups that stand before
+    before = pl.col("num_calls").cum_sum() - pl.col("num_calls")  # of all earlier groups
     starts = groups.select("index", start=before)
     so_far = pl.col("occurs").cast(pl.Int64).cum_sum()
     durations = durations.with_columns(so_far=so_far).join(starts, on="index", maintain_order="left")

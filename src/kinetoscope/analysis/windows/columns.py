@@ -1,6 +1,6 @@
 """Operations on rows and columns of frames by their series.
 
-A query of polars takes longer for the few rows of a window of one rank.
+For the few rows of a window of one rank, a query of polars takes longer.
 """
 
 import polars as pl

@@ -33,7 +33,7 @@ class IntervalUnion:
             self.pieces = build_frame(*(pl.Series(values=column).alias(column.name) for column in columns))
 
     def __bool__(self) -> bool:
-        """Return False if it is empty."""
+        """Return False if the union is empty."""
         return len(self.pieces) > 0
 
     @property
@@ -54,7 +54,7 @@ class IntervalUnion:
         return IntervalUnion(self.pieces, *intervals) if any(map(len, intervals)) else self
 
     def intersection(self, other: "IntervalUnion") -> "IntervalUnion":
-        """Return the part that both cover."""
+        """Return the part that both unions cover."""
         return (
             self._select_parts(other, lambda inside, inside_other: inside & inside_other) if self and other else _EMPTY
         )
@@ -70,7 +70,7 @@ class IntervalUnion:
         return self.intersection(IntervalUnion(_interval(begin_ns, end_ns)))
 
     def complement(self, begin_ns: int, end_ns: int) -> "IntervalUnion":
-        """Return the time between two times that it does not cover."""
+        """Return the time between two times that the union does not cover."""
         return IntervalUnion(_interval(begin_ns, end_ns)).difference(self)
 
     def covered_before(self, times: pl.Series) -> pl.Series:
@@ -86,7 +86,7 @@ class IntervalUnion:
         return self.covered_before(ends) - self.covered_before(begins) if self else zeros(len(begins))
 
     def covers(self, times: pl.Series) -> pl.Series:
-        """Return whether it contains the nanosecond after each time."""
+        """Return whether the union contains the nanosecond after each time."""
         return self.overlap_ns(times, times + 1) > 0
 
     def _select_parts(
@@ -108,24 +108,24 @@ def _interval(begin_ns: int, end_ns: int) -> pl.DataFrame:
 
 
 def union_ns(where: pl.Expr) -> pl.Expr:
-    """Return the length of the union of those intervals of a group that are wanted; rows are in the order of begin."""
+    """Return the length of the union of the wanted intervals of a group; rows are in the order of ``begin``."""
     begin, end = (pl.col(side).filter(where) for side in ("begin", "end"))
     return (end - pl.max_horizontal(begin, end.cum_max().shift(1))).clip(0).sum()
 
 
 def latest_end_before() -> pl.Expr:
-    """Return when all earlier intervals have ended, in rows in the order of begin; null for the first one."""
+    """Return when all earlier intervals have ended, in rows in the order of ``begin``; null for the first one."""
     return pl.col("end").cum_max().shift(1)
 
 
 def time_bounds(intervals: pl.DataFrame) -> tuple[int, int]:
-    """Return the first begin and the last end of some intervals, at least one."""
+    """Return the first start and the last end of some intervals, at least one."""
     first, last = intervals["begin"].min(), intervals["end"].max()
     return int(cast("int", first)), int(cast("int", last))
 
 
 def zeros(number: int) -> pl.Series:
-    """Return so many zeros, ten times as fast as `pl.zeros`, which makes a query."""
+    """Return a series of ``number`` zeros, ten times as fast as `pl.zeros`, which makes a query."""
     return pl.Series([0], dtype=pl.Int64).new_from_index(0, number)
 
 

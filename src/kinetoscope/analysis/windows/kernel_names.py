@@ -1,4 +1,4 @@
-"""Names of kernels: those that communicate, of all libraries that are known, and those that copy.
+"""Names of communication kernels of all known libraries, and of copies.
 
 A name is as in a trace: demangled, as ``void (anonymous namespace)::multimem_all_reduce_kernel<...>(...)``, or as the
 compiler wrote it, as ``_ZN8internal26multimem_all_reduce_kernelI...``.
@@ -87,7 +87,7 @@ COMMUNICATION_KERNELS = (
 """The known libraries. Kernels of torch's collectives also have the collective's name in their args."""
 
 _KNOWN = re.compile("|".join(f"(?:{family.pattern})" for family in COMMUNICATION_KERNELS), re.IGNORECASE)
-_LOOKS_LIKE = re.compile(
+_CANDIDATE = re.compile(
     r"(?<![A-Za-z])(?i:all_?reduce|all_?gather|all_?to_?all|all2all|a2a|reduce_?scatter|send_?recv|multimem|nvls)"
     "|All_?(?:Reduce|Gather|To_?All)|ReduceScatter|SendRecv"
 )
@@ -106,16 +106,16 @@ def is_communication(name: str) -> bool:
 
 
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
-def looks_like_communication(name: str) -> bool:
-    """Return whether a kernel that is none of `COMMUNICATION_KERNELS` has a name like those that communicate."""
+def may_be_communication(name: str) -> bool:
+    """Return whether a kernel that is none of `COMMUNICATION_KERNELS` may communicate, by its name."""
     base_name = strip_arguments(name)
-    looks = _LOOKS_LIKE.search(base_name) is not None and _WITHIN_A_DEVICE.search(base_name) is None
-    return looks and _NAMED_AFTER_OPERATORS.match(base_name) is None and not is_communication(name)
+    is_candidate = _CANDIDATE.search(base_name) is not None and _WITHIN_A_DEVICE.search(base_name) is None
+    return is_candidate and _NAMED_AFTER_OPERATORS.match(base_name) is None and not is_communication(name)
 
 
 def build_communication_notes(kernels: Iterable[str]) -> list[str]:
     """Return a sentence on compute kernels whose names look like communication; none if there are no such kernels."""
-    found = [name for name in kernels if looks_like_communication(name)]
+    found = [name for name in kernels if may_be_communication(name)]
     if not found:
         return []
     names = ", ".join(sanitize(strip_arguments(name).removeprefix("void ").strip()) for name in found[:3])

@@ -135,14 +135,16 @@ EDGES = pl.Schema(
         "num_ranks": pl.Int64,
         "is_entry": pl.Boolean,
         "is_message": pl.Boolean,
-        **dict.fromkeys(("data", "launch", "python", "spare_python", "spare_data", "blocked", "gc"), pl.Int64),
+        **dict.fromkeys(("data", "launch", "python", "avoidable_python", "avoidable_data", "blocked", "gc"), pl.Int64),
         **dict.fromkeys(("compile", "profiler", "cpu_optimizer", "cpu_operator"), pl.Int64),
     }
 )
 """Dependencies in a replay. The last eleven are the parts of the CPU's time in an edge."""
 
-CPU_STRETCHES = pl.Schema({"track": pl.UInt32, **INTERVALS, "name": pl.String, "idle_ns": pl.Int64, "part": pl.String})
-"""Stretches of operators that compute on the CPU: see `find_cpu_operators`."""
+CPU_OPERATOR_TIME = pl.Schema(
+    {"track": pl.UInt32, **INTERVALS, "name": pl.String, "idle_ns": pl.Int64, "part": pl.String}
+)
+"""Intervals of operators that compute on the CPU: see `find_cpu_operators`."""
 
 STALLS = pl.Schema(
     {
@@ -156,7 +158,7 @@ STALLS = pl.Schema(
         "total_ns": pl.Int64,
     }
 )
-"""Spans in which a loop may be kept from its work, by kind and step."""
+"""Spans in which a loop may stall, by kind and step."""
 
 SAMPLED = pl.Schema(
     {
@@ -196,7 +198,7 @@ OPERATOR_CALLS = pl.Schema(
         "dur": pl.Int64,
         "self_ns": pl.Int64,
         "device_ns": pl.Int64,
-        "own_device_ns": pl.Int64,
+        "self_device_ns": pl.Int64,
     }
 )
 """Calls of operators: see `operator_calls`."""
@@ -233,7 +235,7 @@ WAITS = pl.Schema(
         **INTERVALS,
         "event": pl.UInt32,
         "event_end": pl.Int64,
-        "own_ns": pl.Int64,
+        "no_wait_ns": pl.Int64,
         "kind": pl.String,
         "is_guessed": pl.Boolean,
     }

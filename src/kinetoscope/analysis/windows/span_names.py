@@ -1,4 +1,4 @@
-"""Names and categories of spans, by what they mean: tables of what torch and its trainers write into traces."""
+"""Names and categories of spans by their meaning: tables of those that torch and its trainers write into traces."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
 PYTHON_FUNCTION = "python_function"
 UNKNOWN_DEVICE_CATEGORIES = ("hpu_op", "mtia_insight", "mtia_workloadd", "collective_comm")
-"""Categories of other accelerators. It is unknown which part is work of the device."""
+"""Categories of other accelerators. The part that is work of the device is unknown."""
 
 THREAD_CATEGORIES_WITH_STREAM = (
     *OPERATORS,

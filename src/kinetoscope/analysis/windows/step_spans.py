@@ -22,16 +22,16 @@ _NUM_CANDIDATES = 3
 """Number of names that are suggested for `--step`."""
 
 
-def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame:
+def find_steps(cpu_spans: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame:
     """Return the steps of the loop, as `STEPS` has them.
 
     Steps are the outermost spans called ``step_name``, or else ``event/batch``, or else ``ProfilerStep#n``, on the
     thread with most of them. Their number is that of the batch, or of the name; without either, they are counted.
     """
-    host = host[["name", "batch", "begin", "end", "track"]]
-    found = host.clear()
+    cpu_spans = cpu_spans[["name", "batch", "begin", "end", "track"]]
+    found = cpu_spans.clear()
     for is_step in _step_rules(step_name):
-        if len(found := filter_rows(host, host.select(is_step).to_series())):
+        if len(found := filter_rows(cpu_spans, cpu_spans.select(is_step).to_series())):
             break
     number = pl.coalesce("batch", pl.col("name").str.extract(NUMBER).cast(pl.Int64, strict=False))
     if found["track"].n_unique() > 1:
@@ -58,10 +58,10 @@ class InferredSteps(NamedTuple):
     name: str
 
 
-def infer_steps(host: pl.DataFrame) -> InferredSteps | None:
+def infer_steps(cpu_spans: pl.DataFrame) -> InferredSteps | None:
     """Return the intervals between optimizer steps, or else between fetches; None where these are not regular."""
     for pattern, side in ((OPTIMIZER_STEP, "end"), (FETCH, "begin")):
-        spans = host.filter(pl.col("name").str.contains(pattern).fill_null(False))
+        spans = cpu_spans.filter(pl.col("name").str.contains(pattern).fill_null(False))
         groups = spans.group_by("name", "track").agg(
             pl.len(), pl.col(side).sort().alias("times"), at=pl.col(side).max()
         )

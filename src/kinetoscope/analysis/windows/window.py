@@ -30,9 +30,9 @@ class RankWindow:
     ``cpu_spans`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
     each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
-    sampled stacks, which are on tracks of their own. ``unknown_device_events`` counts, by category, events that seem to
-    be of a device, and are of an unknown kind. ``trace_with_warmup`` is the trace with warm-up batches, if it has some.
-    ``inferred_from`` is the name of the spans between steps that were inferred, None for steps that have spans.
+    sampled stacks, which are on tracks of their own. ``unknown_device_events`` counts, by category, events that are
+    probably of a device, and of an unknown kind. ``trace_with_warmup`` is the trace with warm-up batches, if it has
+    some. ``inferred_from`` is the name of the spans between steps that were inferred, None for steps that have spans.
     """
 
     trace: Trace

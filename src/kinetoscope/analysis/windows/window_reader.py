@@ -99,40 +99,48 @@ def _build_window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> R
     }
     off_threads &= set(counts["category"])
     is_other = pl.col("category").is_in(list(off_threads)).fill_null(False)  # a span may have no category
-    host, others = _partition(spans, spans.select(is_other=is_other)["is_other"])
+    cpu_spans, others = _partition(spans, spans.select(is_other=is_other)["is_other"])
     device, samples, watched = (
         others.filter(pl.col("category").is_in(sorted(wanted)))
         if (wanted := off_threads & {*categories})
         else others.clear()
         for categories in (DEVICE_CATEGORIES, SAMPLES, (WATCHED_PHASE,))
     )
-    steps = find_steps(host, step_name)
-    since_until = _loop_bounds(steps, host) if step_name is not None and len(steps) else None
-    inferred = infer_steps(host) if step_name is None and not len(steps) else None
+    steps = find_steps(cpu_spans, step_name)
+    since_until = _loop_bounds(steps, cpu_spans) if step_name is not None and len(steps) else None
+    inferred = infer_steps(cpu_spans) if step_name is None and not len(steps) else None
     if inferred is not None:
         number = pl.int_range(pl.len(), dtype=pl.Int64).alias("step")
         steps = inferred.steps.select(number, "begin", "end", "track", is_batch=pl.lit(False))
         since_until = (steps["begin"][0], steps["end"][-1])
     if since_until is not None:
-        host, samples, watched = (_clip_to(frame, *since_until) for frame in (host, samples, watched))
-    device = _add_launches(_classify_device_events(device), host)
+        cpu_spans, samples, watched = (_clip_to(frame, *since_until) for frame in (cpu_spans, samples, watched))
+    device = _add_launches(_classify_device_events(device), cpu_spans)
     if since_until is not None:
         device = device.filter(pl.col("launch_begin").is_not_null() | pl.col("begin").is_between(*since_until))
     inferred_from = inferred.name if inferred is not None else None
     return RankWindow(
-        trace, trace.rank, host, device, steps, samples, watched, unknown_device_events, inferred_from=inferred_from
+        trace,
+        trace.rank,
+        cpu_spans,
+        device,
+        steps,
+        samples,
+        watched,
+        unknown_device_events,
+        inferred_from=inferred_from,
     )
 
 
-def _loop_bounds(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int]:
+def _loop_bounds(steps: pl.DataFrame, cpu_spans: pl.DataFrame) -> tuple[int, int]:
     """Return the start of the first step, or of the fetch of its batch before it, and the end of the last step."""
     begin, end = steps["begin"][0], steps["end"][0]
-    fetches = host.filter((pl.col("track") == steps["track"][0]) & pl.col("name").str.contains(FETCH))
+    fetches = cpu_spans.filter((pl.col("track") == steps["track"][0]) & pl.col("name").str.contains(FETCH))
     before = fetches.filter(pl.col("end") <= begin)
     if not len(before) or fetches["begin"].is_between(begin, end, closed="left").any():
         return begin, steps["end"][-1]
     last = before["begin"][-1]
-    is_same_wait = (before["begin"] == last) | (before["end"] > last)  # it, or one around it
+    is_same_wait = (before["begin"] == last) | (before["end"] > last)  # the fetch, or a span around it
     return before["begin"].filter(is_same_wait)[0], steps["end"][-1]
 
 
@@ -148,12 +156,12 @@ def _partition(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, 
 
     Afterwards ``spans`` has no columns.
     """
-    is_host = ~is_other
-    host, others = [], []
+    is_cpu = ~is_other
+    cpu_spans, others = [], []
     for column in _pop_columns(spans):
-        host.append(_in_one_chunk(column.filter(is_host)))
+        cpu_spans.append(_in_one_chunk(column.filter(is_cpu)))
         others.append(_in_one_chunk(column.filter(is_other)))
-    return _build_frame(host), _build_frame(others)
+    return _build_frame(cpu_spans), _build_frame(others)
 
 
 def _in_one_chunk(column: pl.Series) -> pl.Series:
@@ -171,7 +179,7 @@ def _build_frame(columns: list[pl.Series]) -> pl.DataFrame:
 
 
 def _count_unknown_device_events(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
-    """Return the number of events of each category that is of an unknown device, or unknown and on a stream.
+    """Return the number of events by category, for categories of an unknown device, or unknown ones on a stream.
 
     Args:
         spans: all spans of a trace.
@@ -209,11 +217,11 @@ def _classify_device_events(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.with_columns(kind=kind)
 
 
-def _add_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+def _add_launches(device: pl.DataFrame, cpu_spans: pl.DataFrame) -> pl.DataFrame:
     """Add the call with its correlation to each device event; a launch of a graph has many events."""
     calls = select_columns(
-        host, "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
+        cpu_spans, "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
     )
-    is_launch = host.select(_IS_RUNTIME_CALL & (pl.col("correlation") > 0)).to_series()
+    is_launch = cpu_spans.select(_IS_RUNTIME_CALL & (pl.col("correlation") > 0)).to_series()
     calls = filter_rows(calls, is_launch).unique("correlation", keep="first", maintain_order=True)
     return device.join(calls, on="correlation", how="left", maintain_order="left")

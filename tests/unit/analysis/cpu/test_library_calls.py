@@ -16,7 +16,7 @@ def whole_run(*frames):
 
 
 def logging_in_the_trainer(begin):
-    """Most of the stretch of Python in `busy_steps` is in a function of the trainer, in two of its lines."""
+    """Most of the interval of Python in `busy_steps` is in a function of the trainer, in two of its lines."""
     yield from stack(LOOP_SAMPLES, begin + 20_000, 30_000, "torch/trainer.py(340): _log", *LIBRARY)
     yield from stack(LOOP_SAMPLES, begin + 50_000, 20_000, "torch/trainer.py(341): _log", *LIBRARY)
     yield from stack(LOOP_SAMPLES, begin + 70_000, 20_000, "torch/trainer.py(360): _maybe_save")
@@ -24,7 +24,7 @@ def logging_in_the_trainer(begin):
 
 def test_library_function_is_named_and_not_the_user_line_in_every_sample(tmp_path):
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
-    found = found_in(events, "python_overhead", tmp_path, knows_states=True)
+    found = found_in(events, "python_overhead", tmp_path, has_states=True)
     assert found.where.lines == ("torch/trainer.py:340",)
     assert "torch/trainer.py:340 (_log) takes most of this time." in found.advice
     assert "train.py:30" not in found.advice
@@ -38,7 +38,7 @@ def test_no_line_is_named_if_samples_may_be_late(tmp_path):
 
 
 def spread(begin):
-    """The same stretch in seven functions of the library."""
+    """The same interval in seven functions of the library."""
     for place in range(7):
         name = f"torch/callbacks.py({10 * place}): on_step_{place}"
         yield from stack(LOOP_SAMPLES, begin + 20_000 + 10_000 * place, 10_000, name)
@@ -47,7 +47,7 @@ def spread(begin):
 def test_no_library_function_is_named_without_most_of_the_time(tmp_path):
     """Those around them are in every sample too."""
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, spread)]
-    found = found_in(events, "python_overhead", tmp_path, knows_states=True)
+    found = found_in(events, "python_overhead", tmp_path, has_states=True)
     assert found.where.lines == ()
 
 

@@ -37,7 +37,7 @@ def loop_that_waits(begin):
 
 def test_loop_that_waits_for_workers_gets_the_slow_line_of_the_workers(tmp_path):
     events = each_step(waiting_steps, loop_that_waits, worker)
-    found = found_in(events, "input_bound", tmp_path, knows_states=True)
+    found = found_in(events, "input_bound", tmp_path, has_states=True)
     assert found.where.lines == ("dataset.py:41", "dataset.py:31")
     assert dict(found.evidence)["share_of_line"] == pytest.approx(0.8)
     assert dict(found.evidence)["num_workers"] == 1
@@ -50,7 +50,7 @@ def test_idle_worker_does_not_count_next_to_a_busy_one(tmp_path):
     idle = [*stack(ENDED_SAMPLES, 0, STEP_US * NUM_STEPS, *ended)]
     idle.append(span("waits: pipe", "stack_sample,state", ENDED_SAMPLES, 0, STEP_US * NUM_STEPS))
     events = each_step(waiting_steps, loop_that_waits, worker) + idle
-    found = found_in(events, "input_bound", tmp_path, knows_states=True)
+    found = found_in(events, "input_bound", tmp_path, has_states=True)
     assert "dataset.py:41 takes 80 % of the workers' time (at least" in found.advice
     assert dict(found.evidence)["batch_wait_share"] == 0
 
@@ -60,7 +60,7 @@ def test_idle_workers_of_a_validation_loader_say_nothing_about_those_of_training
     idle = "torch/utils/data/_utils/worker.py(268): _worker_loop", "torch/queues.py(90): get"
     samples = [*stack(WORKER_SAMPLES, 0, STEP_US * NUM_STEPS, *idle)]
     samples.append(span("waits: pipe", "stack_sample,state", WORKER_SAMPLES, 0, STEP_US * NUM_STEPS))
-    found = found_in([*each_step(waiting_steps, loop_that_waits), *samples], "input_bound", tmp_path, knows_states=True)
+    found = found_in([*each_step(waiting_steps, loop_that_waits), *samples], "input_bound", tmp_path, has_states=True)
     assert "batch_wait_share" not in dict(found.evidence)
     assert found.where.lines == ()
     assert "The workers started before the recording, so their lines were not sampled." in found.advice
@@ -71,8 +71,8 @@ def test_batches_that_workers_make_for_an_evaluation_are_not_those_of_training(t
         yield span("event/eval", "user_annotation", LOOP, begin, 50_000)
 
     events = each_step(waiting_steps, loop_that_waits, worker)
-    lines = found_in(events, "input_bound", tmp_path, knows_states=True).where.lines
-    of_training = found_in([*events, *each_step(evaluation)], "input_bound", tmp_path, knows_states=True).where.lines
+    lines = found_in(events, "input_bound", tmp_path, has_states=True).where.lines
+    of_training = found_in([*events, *each_step(evaluation)], "input_bound", tmp_path, has_states=True).where.lines
     assert (lines, of_training) == (("dataset.py:41", "dataset.py:31"), ())
 
 
@@ -81,7 +81,7 @@ def test_loop_that_builds_its_batches_itself_gets_the_slow_line(tmp_path):
         yield from stack(LOOP_SAMPLES, begin, 80_000, "train.py(9): <module>", "data.py(5): __getitem__")
         yield from stack(LOOP_SAMPLES, begin + 80_000, 20_000, "train.py(10): <module>")
 
-    found = found_in(each_step(waiting_steps, loop), "input_bound", tmp_path, knows_states=True)
+    found = found_in(each_step(waiting_steps, loop), "input_bound", tmp_path, has_states=True)
     assert found.where.lines == ("data.py:5",)
     assert "data.py:5 takes 100 % of this time (at least" in found.advice
 
@@ -152,7 +152,7 @@ def test_a_sample_without_an_end_does_not_fill_the_memory(tmp_path):
 
 
 def seen_at(*places):
-    """Samples of 20 ms, one in each of the first steps, in the stretch of Python of `busy_steps`."""
+    """Samples of 20 ms, one in each of the first steps, in the interval of Python of `busy_steps`."""
     for step, place in enumerate(places):
         yield from stack(LOOP_SAMPLES, STEP_US * step + 30_000, 20_000, place)
 
@@ -173,7 +173,7 @@ def test_few_samples_name_a_line_only_where_nearly_all_steps_agree(tmp_path, pla
 
 def test_the_advice_says_which_share_a_line_has_at_least(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
-    found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, knows_states=True)
+    found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, has_states=True)
     assert "a.py:3 takes 100 % of this time (at least 37 % with 95 % confidence)." in found.advice
     assert dict(found.evidence)["min_share_of_line"] == pytest.approx(0.05 ** (1 / 3), abs=0.001)
 
@@ -202,10 +202,10 @@ def test_unknown_delays_of_samples_give_no_certain_statement(tmp_path):
 
 def test_certain_time_of_a_line_uses_samples_read_in_time(tmp_path):
     samples = list(seen_at(*["a.py(3): loss"] * 8))
-    in_time = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, knows_states=True)
+    in_time = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, has_states=True)
     late = [span(LATE_LINE, "stack_sample,state", LOOP_SAMPLES, STEP_US * step + 30_000, 20_000) for step in range(3)]
     some_late = found_in(
-        each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20, knows_states=True
+        each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20, has_states=True
     )
     shares = [dict(found.evidence)["min_share_of_line"] for found in (in_time, some_late)]
     assert shares[1] < shares[0]
@@ -240,7 +240,7 @@ def seen_reading(begin):
 
 def test_a_loop_that_calls_small_operators_is_named_by_the_line_that_calls_them(tmp_path):
     events = each_step(reading_steps, seen_reading)
-    found = found_in(events, "small_kernels", tmp_path, interval_ms=20, knows_states=True)
+    found = found_in(events, "small_kernels", tmp_path, interval_ms=20, has_states=True)
     assert found.where.lines == ("train.py:23",)
     assert "train.py:23 takes 100 % of this time" in found.advice
 
@@ -275,18 +275,18 @@ def test_values_read_by_the_optimizer_are_attributed_to_it(tmp_path):
     assert ".tolist()" not in found.advice
 
 
-@pytest.mark.parametrize("knows_states", [True, False])
-def test_a_late_line_that_calls_a_library_is_hedged_itself(tmp_path, knows_states):
+@pytest.mark.parametrize("has_states", [True, False])
+def test_a_late_line_that_calls_a_library_is_hedged_itself(tmp_path, has_states):
     """The time may be that of the line before it, which the library's function says nothing of."""
 
     def loop(begin):
         yield from stack(LOOP_SAMPLES, begin, 20_000, "train.py(9): <module>")
         frames = "train.py(10): <module>", "torch/_ops.py(1279): __call__"
         yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, *frames)
-        if knows_states:
+        if has_states:
             yield span(LATE_LINE, "stack_sample,state", LOOP_SAMPLES, begin + 20_010, 69_980)
 
-    found = found_in(each_step(busy_steps, loop), "python_overhead", tmp_path, knows_states=knows_states)
+    found = found_in(each_step(busy_steps, loop), "python_overhead", tmp_path, has_states=has_states)
     assert "train.py:10, or code shortly before it, takes 100 % of this time." in found.advice
 
 
@@ -307,7 +307,7 @@ def seen_reading_in(*frames):
 
 def test_values_that_are_read_one_by_one_are_at_the_line_that_reads_them(tmp_path):
     events = each_step(reading_and_adding_steps, seen_reading_in("train.py(4): get_batch"))
-    found = found_in(events, "small_kernels", tmp_path, interval_ms=1, knows_states=True)
+    found = found_in(events, "small_kernels", tmp_path, interval_ms=1, has_states=True)
     assert found.title.startswith("Small operators: 600 .item() calls/step take ")
     assert found.where.lines == ("train.py:4",)
     assert "train.py:4 takes 100 % of this time" in found.advice
@@ -316,5 +316,5 @@ def test_values_that_are_read_one_by_one_are_at_the_line_that_reads_them(tmp_pat
 def test_values_read_one_by_one_in_a_library_are_attributed_to_it(tmp_path):
     frames = "train.py(4): step", "torch/metrics.py(7): update"
     events = each_step(reading_and_adding_steps, seen_reading_in(*frames))
-    found = found_in(events, "small_kernels", tmp_path, interval_ms=1, knows_states=True)
+    found = found_in(events, "small_kernels", tmp_path, interval_ms=1, has_states=True)
     assert "update of torch/metrics.py, a library, reads them. " in found.advice

@@ -15,7 +15,7 @@ HOURS_NS = 3 * 3600 * SECOND
 
 
 def write_with_clocks(run, folder, bound_ns=700):
-    """Traces whose headers have what the ranks measured: how their clocks ran beside rank 0's."""
+    """Traces whose headers have the measurements of ranks: their clocks relative to rank 0's."""
     for rank, path in zip(run.ranks, run.write(folder), strict=True):
         moments = [0, SECOND]
         own = [rank.clock_ns(moment) - START_NS for moment in moments]

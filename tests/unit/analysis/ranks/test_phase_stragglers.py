@@ -32,10 +32,11 @@ def spans_of(rank, name, begin_ms, until_ms):
     ]
 
 
-def report_on(folder, *ranks):
+def report_on(folder, *ranks, more_events=None):
     """Analyze a run without operators, of whose ranks these spans were recorded: name, begin and end in a step."""
-    for rank, spans in enumerate(ranks):
+    for rank, (spans, more) in enumerate(zip(ranks, more_events or [()] * len(ranks), strict=True)):
         events = [event for name, span in spans.items() for event in spans_of(rank, name, *span)]
+        events += more
         about = {"rank": rank, "world_size": len(ranks)}
         trace = {"baseTimeNanoseconds": 1_790_000_000_000_000_000, "distributedInfo": about, "traceEvents": events}
         (folder / f"rank{rank}.json").write_text(json.dumps(trace))
@@ -75,6 +76,37 @@ def test_a_marker_that_ends_on_all_ranks_together_may_be_a_wait(tmp_path):
     """The rank that has waited longest for the others is not the late one."""
     report = report_on(tmp_path, STEP | {"reduce": (3, 7)}, STEP | {"reduce": (6.9, 7)})
     assert report.stragglers == []
+
+
+def samples_of(rank, *frames):
+    """Return samples of the loop's thread in each step: frames with their begin and end in ms, and its clocks."""
+    of_samples = {"pid": rank, "tid": 2}
+    yield of_samples | {"ph": "M", "name": "thread_name", "args": {"name": "samples of MainThread"}}
+    instant = {"ph": "i", "s": "t", "cat": "stack_sample,state", "name": "sampled every 0.1 ms", "ts": 0}
+    yield of_samples | instant
+    blocked_us = sum(1_000 * (end - begin) for name, begin, end in frames if name.startswith("waits: "))
+    values = {"running_ns": 1_000 * (10_000 - blocked_us), "starved_ns": 0, "blocked_ns": 1_000 * blocked_us}
+    for step in range(NUM_STEPS):
+        start_us = 10_000 * step
+        for depth, (name, begin_ms, end_ms) in enumerate(frames):
+            kind = "state" if name.startswith("waits: ") else "library" if name.startswith("torch/") else ""
+            times = {"ts": start_us + 1_000 * begin_ms + 0.01 * depth, "dur": 1_000 * (end_ms - begin_ms) - 0.1}
+            yield of_samples | {"ph": "X", "name": name, "cat": f"stack_sample,{kind}".rstrip(","), **times}
+        end_us = start_us + 9_999
+        yield {"ph": "C", "cat": "system", "name": "loop thread", "pid": rank, "tid": 1, "ts": end_us, "args": values}
+
+
+@pytest.mark.parametrize("others", [[], [("waits: GIL, samples ran", 1, 1.02)]])
+def test_wait_within_torch_for_a_late_rank_is_no_other_finding(others, tmp_path):
+    """Without recorded operators such a wait counts as the computing of torch's threads, which it also may be."""
+    loop = [("train.py(5): main", 0, 10), ("torch/_tensor.py(623): backward", 2, 8)]
+    waiting = samples_of(0, *loop, ("waits: another thread", 2, 8), *others)
+    working = samples_of(1, *loop, ("waits: sleep", 2.2, 7.8))
+    report = report_on(tmp_path, STEP, STEP, more_events=[waiting, working])
+    assert [(row.rank, row.cost_ns_per_step) for row in report.stragglers] == [(1, pytest.approx(5.6 * MS, rel=0.02))]
+    costs_ns = {finding.kind: finding.cost_ns_per_step for finding in report.findings}
+    assert costs_ns.keys() == {"straggler", "hot_line"}
+    assert costs_ns["hot_line"] == pytest.approx(4.3 * MS, rel=0.05)  # of steps of 10 ms
 
 
 def test_no_rank_is_late_where_the_others_do_not_wait_for_it(tmp_path):

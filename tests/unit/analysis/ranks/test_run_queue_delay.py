@@ -21,8 +21,8 @@ def test_the_clocks_of_threads_give_the_delay_per_step():
     delay = RunQueueDelay(RECORDED, STEP_NS)
     assert delay.source is DelaySource.THREAD_CLOCKS
     assert (delay.ns_per_step, delay.share, delay.is_high) == (4_000_000, 0.5, True)
-    assert delay.lowers(DelayEffect.CONTAINED)
-    assert not delay.lowers(DelayEffect.APART)
+    assert delay.lowers_confidence(DelayEffect.CONTAINED)
+    assert not delay.lowers_confidence(DelayEffect.APART)
 
 
 def test_the_load_of_cores_is_an_upper_bound_that_changes_no_time():
@@ -31,7 +31,7 @@ def test_the_load_of_cores_is_an_upper_bound_that_changes_no_time():
     assert (delay.ns_per_step, delay.share, delay.is_high) == (None, 0, True)
     assert "this process used 40 % of one" in delay.estimate_advice
     assert delay.share_of_step(DelayEffect.CONTAINED, STEP_NS / 2) == 0.5
-    assert not delay.lowers(DelayEffect.CONTAINED)  # the loop may have waited for something else
+    assert not delay.lowers_confidence(DelayEffect.CONTAINED)  # the loop may have waited for something else
 
 
 @pytest.mark.parametrize("load", [CoreLoad(99, 100), CoreLoad(60, 40)], ids=["busy process", "idle machine"])

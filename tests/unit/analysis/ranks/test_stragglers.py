@@ -124,7 +124,7 @@ def test_a_rank_that_is_late_twice_has_no_period():
 
 @pytest.mark.parametrize(("drift_ppm", "is_named"), [(500.0, True), (20_000.0, False)])
 def test_a_rank_is_late_only_by_four_times_what_clocks_are_unsure(drift_ppm, is_named, tmp_path):
-    """The clock of rank 1 drifts, and only collectives say how it runs beside rank 0's."""
+    """The clock of rank 1 drifts, and only collectives show its offset to rank 0's."""
     late = Fault(kind="late_host", ranks=(1,), cost_ns=600_000)
     run = simulate(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     run = replace(run, ranks=tuple(replace(rank, drift_ppm=rank.rank * drift_ppm) for rank in run.ranks))

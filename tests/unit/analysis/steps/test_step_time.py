@@ -84,7 +84,7 @@ def pace_ns(settings):
 
 
 def report_on(name, num_steps):
-    """Return the report on a loop; that with findings where another test asks for these."""
+    """Return the report on a loop; that with findings where another test needs these."""
     has_findings = name in HEALTHY and num_steps in SHORT
     return (analyze_cached if has_findings else measured)(replace(LOOPS[name], num_steps=num_steps))[1]
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.analysis.findings.finding import build_finding
-from kinetoscope.analysis.steps.quiet_steps import find_quiet_steps
+from kinetoscope.analysis.steps.least_disturbed_steps import find_least_disturbed_steps
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.report.descriptions import describe_quiet_steps, list_warnings
+from kinetoscope.report.descriptions import list_warnings
 from kinetoscope.report.no_findings import describe_no_findings
 from support.report_consistency import screen
-from trainsim import Settings
+from trainsim import Fault, Settings
 from trainsim.analyses import analyze_cached
 
 MS = 1_000_000
@@ -34,17 +34,22 @@ def step(number, delay_ms, backward_ms=8):
 
 
 def test_the_tenth_with_the_smallest_share_of_delay_is_chosen_and_two_at_least():
-    quiet = find_quiet_steps([step(number, 0 if number in (3, 5) else 60) for number in range(8)])
-    assert (quiet.num_steps, quiet.num_known, quiet.delay_share, quiet.step_ns) == (2, 8, 0.0, 20 * MS)
-    assert quiet.usual_delay_share == pytest.approx(360 / 520)
-    assert quiet.parts == {"data_wait_ns": 10 * MS, "backward_ns": 8 * MS, "forward_ns": 2 * MS}
+    rows = [step(number, 0 if number in (3, 5) else 60) for number in range(8)]
+    assert find_least_disturbed_steps(rows) == {
+        "num_steps": 2,
+        "num_known": 8,
+        "delay_share": 0.0,
+        "usual_delay_share": pytest.approx(360 / 520),
+        "step_ns": 20 * MS,
+        "parts": {"data_wait_ns": 10 * MS, "backward_ns": 8 * MS, "forward_ns": 2 * MS},
+    }
 
 
 def test_time_between_steps_belongs_to_none():
     rows = [replace(step(number, 0 if number in (3, 6, 9) else 60), between_ns=number * MS) for number in range(30)]
-    quiet = find_quiet_steps(rows)
-    assert (quiet.num_steps, quiet.step_ns) == (3, 20 * MS)
-    assert "between_ns" not in quiet.parts
+    found = find_least_disturbed_steps(rows)
+    assert (found["num_steps"], found["step_ns"]) == (3, 20 * MS)
+    assert "between_ns" not in found["parts"]
 
 
 @pytest.mark.parametrize(
@@ -56,22 +61,29 @@ def test_time_between_steps_belongs_to_none():
     ],
 )
 def test_steps_that_are_disturbed_alike_or_too_few_or_without_a_delay_show_nothing(rows):
-    assert find_quiet_steps(rows) is None
+    assert find_least_disturbed_steps(rows) is None
 
 
-def report_with(contention):
+def report_with(contention, steps=None):
     report = analyze_cached(Settings(num_ranks=1, has_device=False))[1]
-    rows = [step(number, 0 if number in (3, 5) else 60) for number in range(8)]
-    return replace(report, steps=rows, findings=[], run=report.run | {"contention": contention})
+    about = {"contention": contention, "least_disturbed_steps": steps}
+    return replace(report, findings=[], run=report.run | about)
+
+
+def test_a_run_under_contention_has_its_least_disturbed_steps_in_json():
+    idle = Settings(num_ranks=1, num_steps=12, has_device=False, has_states=True)
+    busy = replace(idle, faults=(Fault(kind="preempted", cost_ns=30 * MS, every=2),))
+    found = [analyze_cached(one)[1].to_dict()["run"]["least_disturbed_steps"] for one in (idle, busy)]
+    assert found[0] is None
+    assert (found[1]["num_steps"], found[1]["num_known"], found[1]["delay_share"]) == (2, 12, 0.0)
 
 
 def test_a_run_under_contention_shows_what_bounds_its_least_disturbed_steps():
-    (sentence,) = describe_quiet_steps(report_with(SLOWED))
-    assert sentence == (
+    rows = [step(number, 0 if number in (3, 5) else 60) for number in range(8)]
+    assert list_warnings(report_with(SLOWED, find_least_disturbed_steps(rows))) == [
         "The 2 least disturbed of 8 steps waited for a CPU 0 % of their time (all: 69 %), and took 20.0 ms on the CPU, "
         "without the time between steps: waiting for data 10.0 ms 50 %, backward 8.00 ms 40 %, forward 2.00 ms 10 %."
-    )
-    assert list_warnings(report_with(SLOWED))[-1] == sentence
+    ]
     assert any(one.startswith("CPU contention may hide faults") for one in describe_no_findings(report_with(SLOWED)))
 
 
@@ -86,5 +98,5 @@ def test_low_confidence_under_contention_has_its_reason():
 
 @pytest.mark.parametrize("contention", [None, SLOWED | {"slowdown": 1.05}])
 def test_other_runs_show_nothing_of_it(contention):
-    assert describe_quiet_steps(report_with(contention)) == []
+    assert list_warnings(report_with(contention)) == []
     assert not any("contention" in one for one in describe_no_findings(report_with(contention)))

@@ -1,33 +1,32 @@
-"""Least disturbed steps of a recording under CPU contention: those whose loop waited least for a CPU."""
+"""Least disturbed steps of a recording under CPU contention: those with the smallest run-queue delay."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
+from typing import TypedDict
 
 from kinetoscope.analysis.steps.cpu_breakdown import STEP_PARTS
 from kinetoscope.analysis.steps.steps import StepRow
 
-_QUIET_SHARE, _MIN_QUIET_STEPS, _MIN_STEPS = 0.1, 2, 4
+_MAX_SHARE, _MIN_CHOSEN_STEPS, _MIN_STEPS = 0.1, 2, 4
 """The tenth of the steps with the smallest run-queue delay, at least two, of at least four steps.
 
-Judgement: beside four busy processes on two cores, 3 of 30 steps had a delay below a tenth, and the next ones a third.
+Judgement: with four other busy processes on two cores, 3 of 30 steps had a delay below a tenth, and the next ones a
+third.
 """
 
 _MAX_DELAY_RATIO = 0.5
-"""Steps are little disturbed if their share of run-queue delay is at most this part of that of all steps. Judgement."""
+"""The share of run-queue delay in these steps is at most this part of that in all steps. Judgement."""
 
 _PARTS = ("data_wait_ns", *STEP_PARTS)
 """Without the time between steps: the delay of either step may contain that of the pause between both."""
 
 
-@dataclass(frozen=True)
-class QuietSteps:
+class LeastDisturbedSteps(TypedDict):
     """Means of the least disturbed steps, on the CPU, without the time between steps.
 
-    There are ``num_steps`` of the ``num_known`` steps of all ranks. Their loop waited for a CPU for the share
-    ``delay_share`` of the time, and that of all steps for ``usual_delay_share``. ``parts`` has nanoseconds by part, the
-    largest first.
+    They are ``num_steps`` of the ``num_known`` steps of all ranks. ``delay_share`` is the share of run-queue delay in
+    their time, and ``usual_delay_share`` that of all steps. ``parts`` has nanoseconds by part, the largest first.
     """
 
     num_steps: int
@@ -38,18 +37,18 @@ class QuietSteps:
     parts: dict[str, float]
 
 
-def find_quiet_steps(steps: Sequence[StepRow]) -> QuietSteps | None:
+def find_least_disturbed_steps(steps: Sequence[StepRow]) -> LeastDisturbedSteps | None:
     """Return the least disturbed steps; None where run-queue delay is unknown, or disturbs all steps alike."""
     known = sorted((row for row in steps if _time_ns(row)), key=_delay_share)
     if len(known) < _MIN_STEPS:
         return None
-    quiet = known[: max(_MIN_QUIET_STEPS, ceil(_QUIET_SHARE * len(known)))]
-    delay_share, usual_delay_share = (_mean_delay_share(rows) for rows in (quiet, known))
+    chosen = known[: max(_MIN_CHOSEN_STEPS, ceil(_MAX_SHARE * len(known)))]
+    delay_share, usual_delay_share = (_mean_delay_share(rows) for rows in (chosen, known))
     if delay_share > _MAX_DELAY_RATIO * usual_delay_share:
         return None
-    parts = {name: fmean(getattr(row, name) or 0 for row in quiet) for name in _PARTS}
-    return QuietSteps(
-        num_steps=len(quiet),
+    parts = {name: fmean(getattr(row, name) or 0 for row in chosen) for name in _PARTS}
+    return LeastDisturbedSteps(
+        num_steps=len(chosen),
         num_known=len(known),
         delay_share=delay_share,
         usual_delay_share=usual_delay_share,
