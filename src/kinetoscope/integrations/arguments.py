@@ -80,4 +80,4 @@ class ProfileArguments:
         out = self._out
         if not isinstance(out, str | os.PathLike) or not (self._options.get("overwrite") and self._num_made):
             return out
-        return os.path.join(out, str(self._num_made + 1))  # else `profile` chooses the folder of each training
+        return os.path.join(out, str(self._num_made + 1))  # else `profile` chooses the folder of each training run

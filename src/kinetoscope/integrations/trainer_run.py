@@ -33,7 +33,7 @@ class TrainerRun:
 
     @property
     def is_running(self) -> bool:
-        """True while a training is recorded."""
+        """True while a training run is recorded."""
         return self._driver is not None and self._driver.is_running
 
     @property
@@ -47,7 +47,7 @@ class TrainerRun:
         return None if self._driver is None else self._driver.folder
 
     def start(self, at: Timestamp, length: int | None = None) -> None:
-        """Start the run of a training. An earlier run that was not ended is ended before.
+        """Start recording a training run. An earlier run that was not ended is ended before.
 
         Args:
             at: the position at which training is resumed.
@@ -88,7 +88,7 @@ class TrainerRun:
     def _end_with_cell(self) -> None:
         """End the run with its cell in a notebook, also after Ctrl-C or an error, which some trainers do not report.
 
-        A training on another thread continues after the cell.
+        A training run on another thread continues after the cell.
         """
         events = getattr(_find_ipython(), "events", None)
         if events is None or threading.current_thread() is not threading.main_thread():

@@ -12,7 +12,7 @@ from kinetoscope.integrations.trainer_run import TrainerRun
 
 
 class KinetoscopeCallback:
-    """Profiles each training of a Transformers Trainer.
+    """Profiles each training run of a Transformers Trainer.
 
         trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[KinetoscopeCallback("runs/mine")])
         trainer.train()
