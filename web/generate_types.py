@@ -14,14 +14,10 @@ from msgspec import UnsetType
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.pages.page_data import Column, PageData
-from kinetoscope.pages.run_list import ListData
+from kinetoscope.pages.run_list import ListData, RunOverview
 
-_NAMED: dict[str, type] = {"RunReport": RunReport, "Comparison": Comparison}
-_LEFT_OUT = {
-    "RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES},
-    "Comparison": {"why_unsure"},
-    "Finding": {"fix"},
-}
+_NAMED: dict[str, type] = {"RunReport": RunReport, "Comparison": Comparison, "RunOverview": RunOverview}
+_LEFT_OUT = {"RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES}, "Finding": {"fix"}}
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "unknown"}
 
 

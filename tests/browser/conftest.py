@@ -35,7 +35,7 @@ def reused_page(browser) -> Iterator:
 
 @pytest.fixture
 def page(reused_page) -> Iterator:
-    """A page of 1280 x 800, whose test fails if it wrote an error to the console or asked for anything but its file."""
+    """A page of 1280 x 800, whose test fails if it wrote an error to the console or requested anything but its file."""
     page, faults = reused_page, []
     listeners = {
         "console": lambda message: faults.append(message.text) if message.type in ("error", "warning") else None,

@@ -1,4 +1,4 @@
-"""Pages of a few rows, for tests that look at one view; names that try to be more than text; and axe."""
+"""Pages of a few rows for tests of one view, names with markup, and checks by axe."""
 
 import time
 from pathlib import Path
@@ -34,8 +34,7 @@ HOSTILE = [
 
 
 def write_page(path: Path, data: dict | None = None, run: dict | None = None, **tables) -> Path:
-    """Return a page of these rows in the tables of its report, of what is said of the ``run``, and of other
-    ``data``."""
+    """Return a page with these rows in the tables of its report, facts of the ``run``, and other ``data``."""
     report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN | (run or {})}
     calls = [[SimpleNamespace(**row) for row in report[table]] for table in ("operators", "kernels")]
     data = {"call_totals": compute_call_totals(*calls), "call_tables": build_call_tables(*calls)} | (data or {})

@@ -1,4 +1,4 @@
-"""Holds all that people look at to the same numbers: what `--json` says, a screen, a page and a notebook."""
+"""Checks that `--json`, the screen, the page and the notebook of a report have the same numbers."""
 
 import io
 import json
@@ -19,7 +19,7 @@ _GLYPHS = "█▓▒░"
 
 
 def assert_consistent_report(report):
-    """Everything that shows a report shows the numbers of its JSON, and each ledger adds up to the step."""
+    """Everything that shows a report shows the numbers of its JSON, and each breakdown adds up to the step."""
     run = json.loads(report.to_json())["run"]
     _assert_adds_up(run["step_ns"], run["parts"])
     for row in report.ranks:
@@ -33,9 +33,9 @@ def _assert_adds_up(step_ns, parts):
     if step_ns is None:
         assert parts is None
         return
-    for ledger in (parts["host"], parts["device"]):
-        if ledger is not None:
-            known = [time_ns for time_ns in ledger.values() if time_ns is not None]
+    for breakdown in (parts["host"], parts["device"]):
+        if breakdown is not None:
+            known = [time_ns for time_ns in breakdown.values() if time_ns is not None]
             assert sum(known) == step_ns
 
 
@@ -67,15 +67,15 @@ def _assert_screen(report, run):
         assert _is_rounded(cells[names.index("step")], row.step_ns / _MS)
 
 
-def _assert_breakdown(lines, name, words, ledger):
+def _assert_breakdown(lines, name, words, breakdown):
     """Assert that a bar and its legend show each part of at least half a microsecond."""
     bars = [index for index, line in enumerate(lines) if re.match(f"{SIDE_LABELS[name]:<5}[{_GLYPHS}]+$", line)]
-    assert len(bars) == (ledger is not None)
-    if ledger is None:
+    assert len(bars) == (breakdown is not None)
+    if breakdown is None:
         return
     legend = "  ".join(takewhile(lambda line: line.startswith("     "), lines[bars[0] + 1 :]))
     for part, label in words.items():
-        value = ledger[part]
+        value = breakdown[part]
         label = CPU_FELL_BEHIND if part == "ahead_ns" and (value or 0) < 0 else label
         found = re.search(rf"[{_GLYPHS}] {re.escape(label)} (-?[\d.,]*\d) ms", legend)
         assert (found is not None) == (abs(value or 0) >= 500), (label, legend)
@@ -96,18 +96,18 @@ def _assert_page(report, run):
     assert bool(ended) == (run["state"] in ("killed", "recording"))
     assert [row["parts"] for row in page.report["ranks"]] == [row.parts for row in report.ranks]
     _assert_details_on_page(page, report, run)
-    for ledgers in filter(None, (page.steps, page.mean_steps)):
-        parts = zip(*(_decoded(column) for column in ledgers.host.values()), strict=True)
-        for time_ns, values in zip(_decoded(ledgers.times), parts, strict=True):
-            assert abs(time_ns - sum(value or 0 for value in values)) <= len(ledgers.host)
+    for breakdowns in filter(None, (page.steps, page.mean_steps)):
+        parts = zip(*(_decoded(column) for column in breakdowns.host.values()), strict=True)
+        for time_ns, values in zip(_decoded(breakdowns.times), parts, strict=True):
+            assert abs(time_ns - sum(value or 0 for value in values)) <= len(breakdowns.host)
     if page.steps is not None:
         for time_ns, row in zip(_decoded(page.steps.times), report.steps, strict=True):
             assert time_ns >= row.duration_ns
 
 
 def _assert_details_on_page(page, report, run):
-    """The ledgers that the page shows are the report's, by the words of the screen, and so are its sums of calls. Those
-    of ranks that stand out come first."""
+    """The breakdowns and the sums of calls on the page are the report's, in the words of the screen. Those of ranks
+    that stand out come first."""
     of_ranks = {row.rank: (row.rank, False, row.step_ns, row.parts) for row in report.ranks}
     expected = [(None, True, run["step_ns"], run["parts"]), *of_ranks.values()]
     expected = [one for one in expected if one[3] is not None]
@@ -118,8 +118,8 @@ def _assert_details_on_page(page, report, run):
     assert stand_out == sorted(stand_out, reverse=True)
     for shown, (_, _, step_ns, parts) in zip(in_order, expected, strict=True):
         assert (shown.device is None) == (parts["device"] is None)
-        for side, ledger in ((shown.host, parts["host"]), (shown.device or [], parts["device"] or {})):
-            assert {part.part: part.time_ns for part in side} == ledger
+        for side, breakdown in ((shown.host, parts["host"]), (shown.device or [], parts["device"] or {})):
+            assert {part.part: part.time_ns for part in side} == breakdown
             assert [part.share for part in side] == [_share(part.time_ns, run | {"step_ns": step_ns}) for part in side]
             for part in side:
                 label = page.part_labels[part.part]
@@ -178,7 +178,7 @@ class _Cell(HTMLParser):
 
 
 def _assert_notebook(report, run):
-    """It has the first line of the screen, and the ledger that bounds the run."""
+    """It has the first line of the screen, and the breakdown that bounds the run."""
     texts, on_screen = _Cell(report._repr_html_()).texts, screen(report)
     assert texts[0] == on_screen[0]
     assert texts[1].startswith("This run was killed") == (run["state"] == "killed")

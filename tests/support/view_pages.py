@@ -1,4 +1,4 @@
-"""Pages of `kinetoscope view` in a browser, and web servers beside them."""
+"""Pages of `kinetoscope view` in a browser, and web servers that they contact."""
 
 import http.server
 import threading
@@ -26,7 +26,7 @@ def web_server(handler):
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files, without a word on those that are not there or not read to the end."""
+    """Serves files, without a message on missing ones and on interrupted reads."""
 
     def handle(self):
         with suppress(ConnectionError):
@@ -58,7 +58,7 @@ def names(tab):
     return tab.locator(".run-name a").all_inner_texts()
 
 
-def ask_now(tab):
-    """As when the reader comes back to the tab."""
+def refocus(tab):
+    """Focus the tab again, as a reader who returns to it."""
     tab.wait_for_timeout(1100)  # requests of one second share a search
     tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

@@ -1,4 +1,4 @@
-"""Servers of `kinetoscope view`, for tests that look at them through sockets or in a browser."""
+"""Servers of `kinetoscope view`, for tests that connect to them through sockets or in a browser."""
 
 import http.client
 import json
@@ -53,7 +53,7 @@ def served(folder, perfetto_url=PERFETTO, connections=None, works_in=None):
 
 @contextmanager
 def view_command(*arguments, environment=None):
-    """The command in a process of its own, with what it has printed when it was ready as `said`, and its `link`."""
+    """Run the command in another process, with its ``output`` until it was ready, and its ``link``."""
     command = [sys.executable, "-m", "kinetoscope", "view", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:
@@ -69,15 +69,15 @@ def view_command(*arguments, environment=None):
             process.kill()
 
 
-def ended(process, number=signal.SIGINT):
-    """Return the exit code, what it still said, and its errors, after a signal."""
+def interrupt(process, number=signal.SIGINT):
+    """Send a signal; return the exit code, the further output, and the errors."""
     process.send_signal(number)
     out, err = process.communicate(timeout=MAX_WAIT_S)
     return process.returncode, out, err
 
 
-def ask(port, path="/", *, method="GET", host=None, **headers):
-    """Return the status, the headers and the body of a real answer."""
+def send_request(port, path="/", *, method="GET", host=None, **headers):
+    """Return the status, the headers and the body of a response."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_S)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -94,5 +94,5 @@ def ask(port, path="/", *, method="GET", host=None, **headers):
 def log_in(link, host=None):
     """Return the cookie that a browser gets for the link."""
     parts = urlsplit(link)
-    _, headers, _ = ask(parts.port, f"/?{parts.query}", host=host)
+    _, headers, _ = send_request(parts.port, f"/?{parts.query}", host=host)
     return headers["Set-Cookie"].partition(";")[0]

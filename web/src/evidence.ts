@@ -33,6 +33,7 @@ const LABELS: Record<string, string> = {
   max_excess_ns: "Largest excess",
   max_saving_ns: "Saving, upper bound",
   median_batch_ns: "Median batch build time",
+  min_step_ns: "Shortest step on these cores",
   min_share_of_line: "In top line, 95 % bound",
   num_calls: "Calls per step",
   num_collections: "Collections per step",

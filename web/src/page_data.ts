@@ -7,8 +7,8 @@ export interface Overview {
   bound_side: string | null;
   no_findings: string[];
   busy_share: number | null;
-  least_busy_share: number | null;
-  least_busy: string;
+  min_busy_share: number | null;
+  min_busy_device: string;
   num_devices: number;
   peak_bytes: number | null;
   peak_rank: number | null;
@@ -243,6 +243,15 @@ export interface Contention {
   slowdown: number | null;
 }
 
+export interface LeastDisturbedSteps {
+  num_steps: number;
+  num_known: number;
+  delay_share: number;
+  usual_delay_share: number;
+  step_ns: number;
+  parts: Record<string, number>;
+}
+
 export interface RunFacts {
   flops_per_step: number | null;
   flops_per_s: number | null;
@@ -268,6 +277,7 @@ export interface RunFacts {
   notes: string[];
   hints: string[];
   contention: Contention | null;
+  least_disturbed_steps: LeastDisturbedSteps | null;
 }
 
 export interface RankRow {
@@ -486,6 +496,7 @@ export interface Comparison {
   threshold: number;
   rows: ComparisonRow[];
   more_steps: number | null;
+  why_unsure: string;
   notes: string[];
   fixed_findings: Finding[];
   new_findings: Finding[];

@@ -12,7 +12,6 @@ import {
   formatRunMfu,
   formatNames,
   formatRankCount,
-  formatSaving,
   buildFilterText,
   formatStepTime,
 } from "../src/runs/labels";
@@ -31,7 +30,7 @@ const UNKNOWN: ListedRun = {
     changed_ms: null,
   },
   ...{ hosts: [], devices: [], num_ranks: null, world_size: null, num_steps: null, step_ns: null, change: null },
-  ...{ before_key: null, before_title: null, finding: null, saving_ns: null, mfu: null, peak_bytes: null },
+  ...{ before_key: null, before_title: null, finding: null, saving: "", mfu: null, peak_bytes: null },
   ...{ peak_is_of_cpu: false, report: null, has_report: false, num_traces: 0, traces_bytes: 0, notes: [] },
   ...{ why_unknown: "", is_queued: false },
 };
@@ -43,7 +42,6 @@ test("unknown values are blank, and 0 is not", () => {
     formatRunChange,
     changeClass,
     formatFinding,
-    formatSaving,
     formatRunMfu,
     formatPeakMemory,
   ];
@@ -89,7 +87,6 @@ test("where no finding is known it says why, and where there is none, that", () 
   expect(formatFinding({ ...UNKNOWN, why_unknown: "too large" })).toBe("too large");
   expect(formatFinding({ ...UNKNOWN, finding: "" })).toBe("none");
   expect(formatFinding({ ...UNKNOWN, finding: "Steps wait" })).toBe("Steps wait");
-  expect([0, 2e6].map((saving_ns) => formatSaving({ ...UNKNOWN, saving_ns }))).toEqual(["", "saves 2.00 ms per step"]);
 });
 
 test("sizes of any order have three digits that count", () => {

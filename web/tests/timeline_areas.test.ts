@@ -52,7 +52,7 @@ test("gaps between windows are folded, and each moment has one place, there and 
   expect(fold.folded(1_000_500) - fold.folded(1_000_100)).toBeCloseTo(400);
   expect(fold.lengthOf(fold.folded(500), fold.folded(1_000_500))).toBeCloseTo(1_000_000);
   expect(fold.recordedIn(fold.folded(500), fold.folded(1_000_500))).toBeCloseTo(1000);
-  expect(fold.stretches(0, fold.folded(1_002_000)).map(({ later }) => Math.round(later))).toEqual([
+  expect(fold.segments(0, fold.folded(1_002_000)).map(({ later }) => Math.round(later))).toEqual([
     0,
     Math.round(lengthNs - (to - from)),
   ]);

@@ -227,7 +227,7 @@ class Overview:
     ``warnings`` are on an incomplete run or trace and on CPU contention, ``all_steps`` on all steps, recorded or not.
     ``bound`` is the limit of the step time, and ``bound_side`` the side of its breakdown, ``host`` or ``device``.
     ``no_findings`` are the sentences of a run without findings. A device was busy for ``busy_share`` of its windows on
-    average, and for ``least_busy_share`` on ``least_busy``. ``peak_rank`` has the most memory. ``costs`` and
+    average, and for ``min_busy_share`` on ``min_busy_device``. ``peak_rank`` has the most memory. ``costs`` and
     ``savings`` have shares of the step for each finding, ``fixes`` its code, "" without one; ``are_minor`` marks those
     that are worth one line. ``saving_basis`` is a sentence on the step that savings are shares of, "" if it is the
     recorded one.
@@ -239,8 +239,8 @@ class Overview:
     bound_side: str | None = None
     no_findings: list[str] = field(default_factory=list)
     busy_share: float | None = None
-    least_busy_share: float | None = None
-    least_busy: str = ""
+    min_busy_share: float | None = None
+    min_busy_device: str = ""
     num_devices: int = 0
     peak_bytes: int | None = None
     peak_rank: int | None = None
@@ -448,6 +448,7 @@ class CallTable:
 class TopCalls:
     """The operators or kernels with most time, per step of a rank: times in ns, shares of the step, and calls.
 
+    Without a step time, ``shares`` are empty, and times and calls are of the whole recording.
     ``basis`` is a sentence on steps in them that the step time leaves out, "" where these are like the others.
     """
 

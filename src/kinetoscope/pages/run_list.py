@@ -9,6 +9,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Annotated, Any
+
+from kinetoscope.pages.page_data import DeviceTimes, RankBreakdown, TopCalls
 
 STATE_LABELS = {"recording": "running", "hanging": "hung", "silent": "unresponsive"}
 """Labels of states on screen, where they differ from the values in JSON."""
@@ -31,10 +34,10 @@ class ListedRun:
 
     ``when_ms`` is its start, or without ``has_start_time`` its last write, in unix milliseconds. ``change`` is the
     relative change of the step time from the run before, ``before_key`` and ``before_title``, of the same folder and
-    ``group``, with as many ranks on the same devices. ``finding`` is "" without findings. ``notes`` are warnings;
-    ``why_unknown`` is the reason for missing numbers or findings; ``is_queued``: they are being computed.
-    ``is_active``: a rank has not ended. ``report`` is the address of its report, also if that is yet to be written (not
-    ``has_report``).
+    ``group``, with as many ranks on the same devices. ``finding`` is "" without findings, ``saving`` its estimated
+    saving as text. ``notes`` are warnings; ``why_unknown`` is the reason for missing numbers or findings;
+    ``is_queued``: they are being computed. ``is_active``: a rank has not ended. ``report`` is the address of its
+    report, also if that is yet to be written (not ``has_report``).
     """
 
     key: str
@@ -56,7 +59,7 @@ class ListedRun:
     before_key: str | None
     before_title: str | None
     finding: str | None
-    saving_ns: int | None
+    saving: str
     mfu: float | None
     peak_bytes: int | None
     peak_is_of_cpu: bool
@@ -134,10 +137,24 @@ class LiveSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunOverview:
+    """Results of the analysis of a run: sentences on its findings, its time breakdown, and the calls with most time.
+
+    ``devices`` are known where no step was recorded.
+    """
+
+    findings: list[str]
+    breakdowns: list[RankBreakdown]
+    devices: list[DeviceTimes]
+    top_calls: TopCalls | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFiles:
     """Files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` further traces are not listed.
 
-    ``live_status`` and ``live_steps`` are None without a pulse, and the status after a run has finished. ``trend`` are
+    ``live_status`` and ``live_steps`` are None without a pulse, and the status after a run has finished. ``overview``
+    is None until the run has been analysed. ``trend`` are
     the runs of its group whose step times compare with its own, in the order of their starts, itself among them, with
     the longest of these step times.
     """
@@ -147,6 +164,7 @@ class RunFiles:
     max_step_ns: float
     live_status: StatusScreen | None
     live_steps: LiveSteps | None
+    overview: Annotated[dict[str, Any], "RunOverview"] | None
     path: str
     is_only: bool
     reports: list[ListedFile]

@@ -38,18 +38,22 @@ def count_steps(ranks: Sequence[RankRow]) -> int:
 
 
 def find_top_calls(report: RunReport) -> TopCalls | None:
-    """Return the kernels with most time where the GPU bounds the step, else the operators; None without steps."""
-    num_steps, step_ns = count_steps(report.ranks), report.run["step_ns"]
-    of = KERNELS if find_limiting_side(report.run) == "device" else OPERATORS
+    """Return the kernels with most time where the GPU bounds the step, or no operators are known; else the operators.
+
+    None without calls.
+    """
+    step_ns = report.run["step_ns"]
+    num_steps = (count_steps(report.ranks) if step_ns else 0) or 1
+    of = KERNELS if find_limiting_side(report.run) == "device" or not report.operators else OPERATORS
     rows = sum_kernels_by_name(report.kernels) if of == KERNELS else sum_operators_by_name(report.operators)
-    if not rows or not num_steps or not step_ns:
+    if not rows:
         return None
     times_ns = [(row.total_ns if of == KERNELS else row.self_ns) / num_steps for row in rows[:_NUM_TOP]]
     return TopCalls(
         of=of,
         names=[row.name for row in rows[:_NUM_TOP]],
         times_ns=times_ns,
-        shares=[time_ns / step_ns for time_ns in times_ns],
+        shares=[time_ns / step_ns for time_ns in times_ns] if step_ns else [],
         num_calls=[row.num_calls / num_steps for row in rows[:_NUM_TOP]],
         basis=describe_untimed_steps(report),
     )

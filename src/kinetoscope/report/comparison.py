@@ -31,10 +31,10 @@ def describe_comparison(comparison: Comparison) -> list[str]:
     """Return sentences on two runs, first the verdict on the step; they contain names from traces."""
     return [
         describe_verdict(comparison),
-        *describe_inconclusive(comparison),
+        *filter(None, [comparison.why_unsure]),
         *(describe_worse(comparison) if comparison.step else []),
         *describe_endings(comparison),
-        *(note for note in comparison.notes if note != comparison.why_unsure),
+        *comparison.notes,
     ]
 
 
@@ -62,9 +62,11 @@ def describe_run(run: RunFacts) -> str:
 
 def describe_worse(comparison: Comparison) -> Iterable[str]:
     """Yield sentences on the number of regressions, and of rows that are inconclusive."""
-    percent = _format_threshold(comparison.threshold)
+    percent = f"{100 * comparison.threshold:g} %"
     num_rows, num_worse = format_count(len(comparison.rows), "row"), len(comparison.worse)
-    unsure = [row for row in comparison.rows if _is_maybe_worse(row, comparison.threshold)]
+    unsure = [
+        row for row in comparison.rows if row.verdict == "unsure" and _find_max_change(row) > comparison.threshold
+    ]
     if num_worse:
         yield f"{num_worse} of {num_rows} got slower or larger by more than {percent}."
     elif any(row.grew_by(comparison.threshold) for row in comparison.rows):
@@ -84,11 +86,6 @@ def describe_worse(comparison: Comparison) -> Iterable[str]:
         yield f"{len(unsure)} of {num_rows} are {result}, such as {name} ({up_to})."
 
 
-def _is_maybe_worse(row: ComparisonRow, threshold: float) -> bool:
-    """Return whether an inconclusive row may have got slower by more than the threshold."""
-    return row.verdict == "unsure" and _find_max_change(row) > threshold
-
-
 def _find_max_change(row: ComparisonRow) -> float:
     """Return the upper end of the interval of a change."""
     return row.interval[1] if row.interval else row.change or 0.0
@@ -103,22 +100,6 @@ def _format_range(row: ComparisonRow) -> str:
         return change
     low, high = map(_format_interval_end, row.interval)
     return f"{change} (95 % CI {low.removesuffix(' %') if high.endswith('%') else low} to {high})"
-
-
-def describe_inconclusive(comparison: Comparison) -> Iterable[str]:
-    """Yield a sentence on how to get a conclusive result, if this one is not."""
-    if comparison.step is None or comparison.step.verdict != "unsure":
-        return
-    if comparison.why_unsure:
-        yield comparison.why_unsure
-    elif comparison.more_steps is not None:
-        more = format_count(comparison.more_steps, "more step")
-        yield f"A verdict needs about {more} of each run."
-    else:
-        yield (
-            "Longer runs would not help: unchanged operators differ as much between these two recordings. Record both "
-            "again, one right after the other, on an idle machine."
-        )
 
 
 def select_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
@@ -191,7 +172,3 @@ def _format_interval_end(part: float | None, sign: str = " %") -> str:
     if part is None or part < _FACTOR_THRESHOLD:
         return _format_percent(part, sign)
     return "more than 10x" if sign else ">10x"
-
-
-def _format_threshold(part: float) -> str:
-    return f"{part * 100:g} %"

@@ -8,12 +8,12 @@ from shlex import quote
 
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.findings.triable import is_triable
-from kinetoscope.analysis.ranks.contention import build_contention_notes, is_slowed
+from kinetoscope.analysis.ranks.contention import build_contention_notes
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import RunFacts, RunReport, unfinished_notice
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
+from kinetoscope.analysis.steps.least_disturbed_steps import LeastDisturbedSteps
 from kinetoscope.analysis.steps.periods import format_frequency, format_ordinal, format_period
-from kinetoscope.analysis.steps.quiet_steps import find_quiet_steps
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns, find_unrecorded_step_ns
 from kinetoscope.core.paths.short_paths import short_path
@@ -40,7 +40,7 @@ from kinetoscope.report.labels import (
     label_bound,
 )
 
-_MAX_STEPS, _MAX_NAME_LENGTH, _MAX_QUIET_PARTS = 6, 60, 3
+_MAX_STEPS, _MAX_NAME_LENGTH, _MAX_PARTS = 6, 60, 3
 _CAUSE_LABELS = {
     "data": "slow DataLoader",
     "host": "slow CPU code",
@@ -207,23 +207,20 @@ def list_warnings(report: RunReport) -> list[str]:
     ended = [text] if (text := unfinished_notice(run)) else []
     contention = build_contention_notes(run["contention"]) if run["contention"] is not None else []
     notes = [note for note in run["notes"] if note in report.why_unjudged or note in contention]
-    return [*ended, *notes, *describe_quiet_steps(report)]
+    steps = run["least_disturbed_steps"]
+    return [*ended, *notes, *([] if steps is None else [_describe_least_disturbed_steps(steps)])]
 
 
-def describe_quiet_steps(report: RunReport) -> list[str]:
-    """Return a sentence on the least disturbed steps of a run under CPU contention, by their largest parts."""
-    quiet = find_quiet_steps(report.steps) if is_slowed(report.run["contention"]) else None
-    if quiet is None:
-        return []
+def _describe_least_disturbed_steps(steps: LeastDisturbedSteps) -> str:
     parts = [
-        f"{HOST_PART_LABELS[name]} {format_ms(time_ns)} ms {format_percent(time_ns / quiet.step_ns)}"
-        for name, time_ns in list(quiet.parts.items())[:_MAX_QUIET_PARTS]
+        f"{HOST_PART_LABELS[name]} {format_ms(time_ns)} ms {format_percent(time_ns / steps['step_ns'])}"
+        for name, time_ns in list(steps["parts"].items())[:_MAX_PARTS]
     ]
-    return [
-        f"The {quiet.num_steps:,} least disturbed of {format_count(quiet.num_known, 'step')} waited for a CPU "
-        f"{format_percent(quiet.delay_share)} of their time (all: {format_percent(quiet.usual_delay_share)}), and took "
-        f"{format_ms(quiet.step_ns)} ms on the CPU, without the time between steps: {', '.join(parts)}."
-    ]
+    return (
+        f"The {steps['num_steps']:,} least disturbed of {format_count(steps['num_known'], 'step')} waited for a CPU "
+        f"{format_percent(steps['delay_share'])} of their time (all: {format_percent(steps['usual_delay_share'])}), "
+        f"and took {format_ms(steps['step_ns'])} ms on the CPU, without the time between steps: {', '.join(parts)}."
+    )
 
 
 def build_advice(finding: Finding, run: RunFacts | None, folder: str) -> str:

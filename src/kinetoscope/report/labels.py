@@ -201,6 +201,8 @@ def format_change(change: float) -> str:
 
 
 def format_interval(interval: tuple[float, float]) -> str:
-    """Return an interval of relative changes."""
-    low, high = map(format_change, interval)
-    return f"{low.removesuffix(' %')} to {high}" if high.endswith("%") else f"{low} to {high}"
+    """Return an interval of relative changes, both in percent or both as factors: ``-99.7 to +63,100.0 %``."""
+    low, high = interval
+    if low >= _FACTOR_THRESHOLD:
+        return f"{format_change(low)} to {format_change(high)}"
+    return f"{100 * low:+,.1f} to {100 * high:+,.1f} %"

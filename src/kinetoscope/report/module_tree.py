@@ -1,7 +1,7 @@
 """Tree of a model's modules, in which repeated blocks are one node."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kinetoscope.analysis.modules.blocks import find_pattern, format_range
@@ -94,6 +94,13 @@ def summarize_modules(report: RunReport) -> ModuleSummary:
     nodes, num_steps = build_module_tree(report.modules, side), count_steps(report.ranks) or 1
     cpu_ns = sum(module_time_ns(node.amounts, side) or 0 for node in nodes) / num_steps
     return ModuleSummary(nodes, side, num_steps, report.run["step_ns"] if is_on_device else cpu_ns)
+
+
+def walk(nodes: Sequence[ModuleNode], level: int = 0) -> Iterator[tuple[ModuleNode, int]]:
+    """Yield each node before those inside, with its level from 0."""
+    for node in nodes:
+        yield node, level
+        yield from walk(node.children, level + 1)
 
 
 def describe_outlier(node: ModuleNode) -> str:

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.unrecorded_steps import find_unrecorded_step_ns
 from kinetoscope.analysis.what_if import WhatIf
 from kinetoscope.core.text.wording import format_ms, format_ranks, sanitize_sentence, shorten_name
 
@@ -43,9 +44,13 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
             format_ms(saving_ns),
             f"{saving_ns / step_ns:.1%}",
         )
-    if len(what_ifs) == 1:
-        return table
-    return Group(table, Text("Each line stands alone: savings do not add up."))
+    lines = ["Each line stands alone: savings do not add up."] if len(what_ifs) > 1 else []
+    if (unrecorded_ns := find_unrecorded_step_ns(report.run)) is not None:
+        lines.append(
+            f"Times are of recorded steps. Without recording, a step takes {format_ms(unrecorded_ns)} ms: savings of "
+            "findings are of that step."
+        )
+    return Group(table, *map(Text, lines))
 
 
 def _describe_what_if(estimate: WhatIf, report: RunReport) -> str:

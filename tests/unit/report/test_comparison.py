@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kinetoscope.analysis.compare.compare import compare_reports
-from kinetoscope.report.comparison import describe_comparison
+from kinetoscope.report.comparison import describe_comparison, format_rows
 from support.comparisons import comparison, row
 from support.minimal_pages import RUN
 from trainsim import Settings
@@ -53,3 +53,10 @@ def test_runs_on_different_devices_are_reported():
     assert "The devices differ: before ran on NVIDIA A100-SXM4-80GB, after on NVIDIA H100." in sentences
     assert "after on no device" in " ".join(compare_reports(on_device, without).notes)
     assert "differ" not in " ".join(compare_reports(on_device, on_device).notes)
+
+
+def test_cells_of_a_row_have_milliseconds_or_mebibytes():
+    step = replace(row("step", "typical step", "slower", 0.5, (0.4, 0.6)), before=1.5e6, after=0.25e6)
+    memory = replace(row("memory", "peak", "same", 0.0), unit="bytes", before=3 << 20, after=None, change=None)
+    cells = [cells[2:6] for cells in format_rows([step, memory])]
+    assert cells == [["1.50", "0.250", "+50.0%", "+40.0 +60.0"], ["3.00", "", "", ""]]

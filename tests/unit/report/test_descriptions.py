@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 import kinetoscope
+from kinetoscope.report.descriptions import format_ranks_of_slow_step, split_code
 from kinetoscope.report.notebook.cell_html import render_cell
 from kinetoscope.report.page.build import build_page
 from kinetoscope.report.terminal.summary import render_summary
@@ -56,3 +57,24 @@ def test_only_terminals_name_the_folders_above_a_run(folder, monkeypatch, tmp_pa
 
 def test_a_single_trace_has_a_placeholder(folder):
     assert "kinetoscope try --run RUN --fix" in outputs(next(folder.glob("**/*rank0*.json*")))["screen"]
+
+
+@pytest.mark.parametrize(("ranks", "text"), [([3], "3"), ([3, 5], "3 and 1 more"), ([0, 1, 2, 3], "3 and 3 more")])
+def test_a_slow_step_has_one_rank_and_the_number_of_others(ranks, text):
+    assert format_ranks_of_slow_step({"rank": 3, "ranks": ranks}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        (
+            "Set `a=1` or `b` and `c`.",
+            [("Set ", 0), ("a=1", 1), (" or ", 0), ("b", 1), (" and ", 0), ("c", 1), (".", 0)],
+        ),
+        ("`a``b`", [("a", 1), ("b", 1)]),
+        ("a foreign ` name", [("a foreign ` name", 0)]),
+        ("", []),
+    ],
+)
+def test_text_between_backticks_is_code(text, pieces):
+    assert split_code(text) == pieces

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.steps.time_breakdown import DeviceBreakdown, StepBreakdown, classify_bound
-from kinetoscope.report.labels import HOST_PART_LABELS, find_limiting_side, label_bound
+from kinetoscope.report.labels import HOST_PART_LABELS, find_limiting_side, format_interval, label_bound
 from trainsim import Fault, Settings
 from trainsim.analyses import measured
 
@@ -28,9 +28,9 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
 )
 def test_bounding_side_has_the_bound_as_its_largest_part(settings, label, side, part):
     run: Any = measured(settings)[1].run
-    ledger = run["parts"][side]
+    breakdown = run["parts"][side]
     assert (label_bound(run), find_limiting_side(run)) == (label, side)
-    assert max(ledger, key=lambda name: ledger[name] or 0) == part
+    assert max(breakdown, key=lambda name: breakdown[name] or 0) == part
 
 
 def test_a_run_without_steps_has_no_side_that_bounds_it():
@@ -53,3 +53,15 @@ def test_step_that_mostly_waits_for_ranks_is_bound_by_them_however_late(has_devi
         )
     parts = StepBreakdown(host=host, device=device)
     assert classify_bound(parts, 65.4 * _MS, on_device=False, late_wait_ns=late_wait_ms * _MS) == expected
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((-0.062, 0.01), "-6.2 to +1.0 %"),
+        ((-0.997, 631.0), "-99.7 to +63,100.0 %"),
+        ((11.4, 631.0), "12.4x to 632x"),
+    ],
+)
+def test_both_ends_of_an_interval_have_one_unit(interval, text):
+    assert format_interval(interval) == text

@@ -10,7 +10,7 @@ from kinetoscope.analysis.what_if import WhatIf
 from kinetoscope.report.what_if import describe_change, render_what_ifs
 
 MS = 1_000_000
-REPORT = SimpleNamespace(graph=None)
+REPORT = SimpleNamespace(graph=None, run={"step_ns": 1250 * MS, "all_steps": None})
 
 
 def without(cause, step_ns, saving_ns):
@@ -40,6 +40,15 @@ def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():
         ["no wait for data", "750.0", "500.0", "40.0%"],
         ["no GC pauses", "1,225.0", "25.0", "2.0%"],
     ]
+
+
+def test_a_step_without_recording_is_named_where_it_differs():
+    out = io.StringIO()
+    run = REPORT.run | {"all_steps": {"unrecorded_ns": 1000 * MS}}
+    Console(file=out, width=200).print(
+        render_what_ifs(SimpleNamespace(graph=None, run=run), [without("gc", 1250 * MS, 0)])
+    )
+    assert "Without recording, a step takes 1,000.0 ms: savings of findings are of that step." in out.getvalue()
 
 
 def test_saving_of_a_microsecond_step_has_nonzero_digits():

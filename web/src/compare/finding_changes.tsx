@@ -39,7 +39,11 @@ function Fix({ finding, page }: { finding: Finding; page: PageData }) {
   const fix = page.overview.fixes[index];
   return (
     <>
-      {saving !== null && <span class="quiet">{` ${savesVerb(finding)} ${formatDuration(saving)} per step`}</span>}
+      {saving !== null && (
+        <span class="quiet">
+          {` ${savesVerb(finding)} ${formatDuration(saving)} per step${page.overview.saving_basis && " without recording"}`}
+        </span>
+      )}
       {fix && <CopiedCode code={fix} />}
     </>
   );

@@ -98,7 +98,7 @@ function plotOptions(series: MemorySeries, width: number, listeners: Listeners):
 
 /** Folded times that are multiples of a step in recorded time, outside of gaps. */
 function roundTimes(fold: Fold, from: number, to: number, step: number): number[] {
-  return fold.stretches(from, to).flatMap(({ from, to, later }) => {
+  return fold.segments(from, to).flatMap(({ from, to, later }) => {
     const first = Math.ceil((from + later) / step);
     const count = Math.floor((to + later) / step) - first + 1;
     return Array.from({ length: Math.max(0, count) }, (_, at) => (first + at) * step - later);

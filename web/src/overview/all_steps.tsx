@@ -29,7 +29,6 @@ export function AllSteps({ summary, pieces }: AllStepsProps) {
         marks={marks}
         shown={shown}
         onShow={setShown}
-        onChoose={setShown}
       />
       <ul class="legend" aria-label="Colours and symbols">
         {columns[0]?.parts.map(({ name, colour }) => (

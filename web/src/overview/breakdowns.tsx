@@ -2,6 +2,7 @@ import type { BreakdownPart, PageData } from "../page_data";
 import { PartList } from "../parts/part_list";
 import { Bar, lengthOf } from "../parts/stack";
 import { toStackParts } from "../step_breakdowns";
+import "./breakdowns.css";
 
 const SIDES = { host: "CPU", device: "GPU" };
 
@@ -9,7 +10,7 @@ const SIDES = { host: "CPU", device: "GPU" };
 const MIN_SHARE = 0.001;
 
 /** Time breakdowns of a step, one stacked bar each. */
-export function Breakdowns({ page: { breakdowns } }: { page: PageData }) {
+export function Breakdowns({ page: { breakdowns } }: { page: Pick<PageData, "breakdowns"> }) {
   const run = breakdowns.find(({ is_run: isRun }) => isRun);
   if (!run) return null;
   return (

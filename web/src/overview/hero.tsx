@@ -77,9 +77,9 @@ function throughput({ samples_per_s: samples, tokens_per_s: tokens }: RunReport[
   return rates.length ? rates.join(", ") : null;
 }
 
-function gpuBusy({ busy_share, num_devices, least_busy, least_busy_share }: Overview): string | null {
+function gpuBusy({ busy_share, num_devices, min_busy_device, min_busy_share }: Overview): string | null {
   if (busy_share === null) return null;
-  const least = num_devices > 1 ? `, least on ${least_busy}: ${formatShare(least_busy_share)}` : "";
+  const least = num_devices > 1 ? `, least on ${min_busy_device}: ${formatShare(min_busy_share)}` : "";
   return `${formatShare(busy_share)}${least}`;
 }
 

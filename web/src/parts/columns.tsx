@@ -31,7 +31,8 @@ interface ColumnsProps {
   minColumns?: number;
   shown: number | null;
   onShow: (at: number | null) => void;
-  onChoose: (at: number) => void;
+  /** Of a click or Enter; without it they select, as a pointer does. */
+  onChoose?: (at: number) => void;
 }
 
 /** A column higher than this multiple of the median is truncated, so that the others are visible. */
@@ -42,7 +43,7 @@ const MAX_LABELS = 8;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
 export function Columns(props: ColumnsProps) {
-  const { label, noun, columns, marks = [], minColumns = 1, shown, onShow, onChoose } = props;
+  const { label, noun, columns, marks = [], minColumns = 1, shown, onShow, onChoose = onShow } = props;
   const heights = columns.map((column) => column.timeNs ?? 0);
   const scale = timeScale(topOf(heights), MAX_TICKS);
   const top = scale[scale.length - 1].value;

@@ -7,7 +7,7 @@ import { Stack } from "../parts/stack";
 import { toStackParts } from "../step_breakdowns";
 
 /** Use of each rank's GPU, with reasons for idle time. */
-export function Devices({ page: { devices } }: { page: PageData }) {
+export function Devices({ page: { devices } }: { page: Pick<PageData, "devices"> }) {
   const [shown, setShown] = useState<number | null>(null);
   const [mean, ...each] = devices.map((one) => {
     const [title, timeNs, parts] = [titleOf(one, devices), one.window_ns, toStackParts(one.parts)];

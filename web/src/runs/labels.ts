@@ -52,10 +52,6 @@ export function formatFinding(run: ListedRun): string {
   return run.finding === null ? run.why_unknown : run.finding || "none";
 }
 
-export function formatSaving({ saving_ns }: ListedRun): string {
-  return saving_ns ? `saves ${formatDuration(saving_ns)} per step` : "";
-}
-
 export function formatRunMfu(run: ListedRun): string {
   return formatKnown(run.mfu, formatShare);
 }

@@ -20,7 +20,7 @@ export interface ListedRun {
   before_key: string | null;
   before_title: string | null;
   finding: string | null;
-  saving_ns: number | null;
+  saving: string;
   mfu: number | null;
   peak_bytes: number | null;
   peak_is_of_cpu: boolean;
@@ -76,6 +76,51 @@ export interface LiveSteps {
   pieces: StepPiece[];
 }
 
+export interface BreakdownPart {
+  part: string;
+  label: string;
+  time_ns: number | null;
+  share: number | null;
+  is_phase: boolean;
+}
+
+export interface RankBreakdown {
+  rank: number | null;
+  is_run: boolean;
+  step_ns: number;
+  host: BreakdownPart[];
+  device: BreakdownPart[] | null;
+  stands_out: boolean;
+}
+
+export interface DeviceTimes {
+  rank: number | null;
+  device: number | null;
+  is_mean: boolean;
+  window_ns: number;
+  busy_ns: number;
+  busy_share: number | null;
+  communication_ns: number;
+  idle_ns: number;
+  parts: BreakdownPart[];
+}
+
+export interface TopCalls {
+  of: string;
+  names: string[];
+  times_ns: number[];
+  shares: number[];
+  num_calls: number[];
+  basis: string;
+}
+
+export interface RunOverview {
+  findings: string[];
+  breakdowns: RankBreakdown[];
+  devices: DeviceTimes[];
+  top_calls: TopCalls | null;
+}
+
 export interface ListedFile {
   name: string;
   address: string;
@@ -90,6 +135,7 @@ export interface RunFiles {
   max_step_ns: number;
   live_status: StatusScreen | null;
   live_steps: LiveSteps | null;
+  overview: RunOverview | null;
   path: string;
   is_only: boolean;
   reports: ListedFile[];

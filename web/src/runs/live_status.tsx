@@ -88,14 +88,7 @@ export function StepTimes({ steps: { pieces, phases, rank } }: { steps: LiveStep
   return (
     <section class="all-steps" aria-labelledby="all-steps-title">
       <h2 id="all-steps-title">{`Step time of rank ${rank}`}</h2>
-      <Columns
-        label="Time of each step"
-        noun="step"
-        columns={columns}
-        shown={shown}
-        onShow={setChosen}
-        onChoose={setChosen}
-      />
+      <Columns label="Time of each step" noun="step" columns={columns} shown={shown} onShow={setChosen} />
       <Legend
         title={pointed?.title ?? "A step, on the CPU"}
         noun="Steps"
@@ -109,17 +102,13 @@ function columnOf(piece: StepPiece, at: number, phases: LivePhase[]): StackColum
   const [first, last] = [piece.step, piece.last_step].map(formatCount);
   const slowest = `; the slowest took ${formatDuration(piece.max_duration_ns)}`;
   const isKnown = piece.phases_ns.some((time) => time !== null);
+  const times = isKnown ? piece.phases_ns : phases.map(({ name }) => (name === "other" ? piece.mean_ns : null));
   return {
     title: piece.num_steps > 1 ? `Steps ${first} to ${last}, on average${slowest}` : `Step ${first}`,
     number: at,
     name: first,
     timeNs: piece.mean_ns,
-    parts: isKnown
-      ? stackOf(phases, piece.phases_ns)
-      : stackOf(
-          phases,
-          phases.map(({ name }) => (name === "other" ? piece.mean_ns : null)),
-        ),
+    parts: stackOf(phases, times),
   };
 }
 

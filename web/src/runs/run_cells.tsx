@@ -36,10 +36,7 @@ export function Change({ run }: { run: ListedRun }) {
 
 export function FirstFinding({ run }: { run: ListedRun }) {
   return (
-    <span
-      class={`first-finding ${run.finding ? "" : "quiet"}`}
-      title={labels.formatSaving(run) || labels.formatFinding(run)}
-    >
+    <span class={`first-finding ${run.finding ? "" : "quiet"}`} title={run.saving || labels.formatFinding(run)}>
       <Name text={labels.formatFinding(run)} maxLength={400} />
     </span>
   );

@@ -1,10 +1,14 @@
 import { useState } from "preact/hooks";
 import { counted, formatBytes } from "../format";
+import { Breakdowns } from "../overview/breakdowns";
+import { TopCalls } from "../overview/top_calls";
 import { Name } from "../parts/name";
+import { Prose } from "../parts/prose";
 import { Table, type TableColumn } from "../parts/table";
 import { bytesColumn, detail } from "../parts/unit_columns";
 import { openInPerfetto } from "../open_in_perfetto";
-import type { ListedFile, RunFiles } from "./list_data";
+import { Devices } from "../ranks/devices";
+import type { ListedFile, RunFiles, RunOverview } from "./list_data";
 import { listedTrace } from "./listed_trace";
 import { LiveStatus, StepTimes } from "./live_status";
 import { Change, FirstFinding, Several, State, When } from "./run_cells";
@@ -26,6 +30,8 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
       ) : (
         files.live_steps && <StepTimes steps={files.live_steps} />
       )}
+      {files.run.is_queued && <p class="quiet">The traces are being analysed.</p>}
+      {files.overview && <Overview overview={files.overview} report={files.run.report ?? undefined} />}
       {files.trend.length > 0 && <Trend files={files} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
@@ -33,7 +39,7 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
   );
 }
 
-function Facts({ files: { run, trend, live_status } }: { files: RunFiles }) {
+function Facts({ files: { run, trend, live_status, overview } }: { files: RunFiles }) {
   const facts = [
     { title: "State", shown: run.state && !live_status && <State state={run.state} /> },
     { title: "Began", shown: run.has_start_time && <When unixMs={run.when_ms} what="began" /> },
@@ -47,7 +53,7 @@ function Facts({ files: { run, trend, live_status } }: { files: RunFiles }) {
       title: "Compared with the previous run",
       shown: run.before_key !== null && !trend.length && <Change run={run} />,
     },
-    { title: "Top finding", shown: labels.formatFinding(run) && <FirstFinding run={run} /> },
+    { title: "Top finding", shown: !overview && labels.formatFinding(run) && <FirstFinding run={run} /> },
     { title: "MFU", shown: labels.formatRunMfu(run) },
     {
       title: "Memory",
@@ -68,6 +74,27 @@ function Facts({ files: { run, trend, live_status } }: { files: RunFiles }) {
           </div>
         ))}
     </dl>
+  );
+}
+
+/** What the analysis of the run found; `report` is the address of the report, which has more. */
+function Overview({ overview, report }: { overview: RunOverview; report?: string }) {
+  return (
+    <>
+      <section>
+        <h2>Findings</h2>
+        <ul class="notes">
+          {overview.findings.map((sentence) => (
+            <li key={sentence}>
+              <Prose text={sentence} />
+            </li>
+          ))}
+        </ul>
+      </section>
+      <Breakdowns page={overview} />
+      {overview.devices.length > 0 && <Devices page={overview} />}
+      {overview.top_calls && <TopCalls calls={overview.top_calls} report={report} />}
+    </>
   );
 }
 

@@ -28,10 +28,10 @@ export function drawRuler(context: CanvasRenderingContext2D, stage: Stage, palet
 
 function drawTicks(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
   const { from, to } = stage.view;
-  const stretches = stage.fold.stretches(from, to);
-  const all = stretches.flatMap((stretch) => {
-    const ticks = timeTicks(stretch.from + stretch.later, stretch.to + stretch.later, TICK_PIXELS * stage.nsPerPixel);
-    return ticks.map(({ value, label }) => ({ x: Math.round(stage.xOf(value - stretch.later)), label }));
+  const segments = stage.fold.segments(from, to);
+  const all = segments.flatMap((segment) => {
+    const ticks = timeTicks(segment.from + segment.later, segment.to + segment.later, TICK_PIXELS * stage.nsPerPixel);
+    return ticks.map(({ value, label }) => ({ x: Math.round(stage.xOf(value - segment.later)), label }));
   });
   let free = -Infinity;
   for (const { x, label } of all) {

@@ -67,7 +67,7 @@ export class Fold {
   }
 
   /** The visible parts between gaps, with the difference of recorded and folded time. */
-  stretches(from: number, to: number): { from: number; to: number; later: number }[] {
+  segments(from: number, to: number): { from: number; to: number; later: number }[] {
     const ends = [-Infinity, ...this.gaps.flatMap((gap) => [gap.from, gap.to]), Infinity];
     const found: { from: number; to: number; later: number }[] = [];
     for (let at = 0; at < ends.length; at += 2) {

@@ -20,12 +20,12 @@ const SHOWN_BY: Record<string, RegExp> = {
 export function outlinedBy(finding: Finding, data: TimelineData, steps: StepRow[]): Outlined {
   const { ranks, steps: numbers } = finding.where;
   const names = namesOf(finding, data);
-  const stretches = numbers.length ? steps.filter(({ step }) => numbers.includes(step)) : [];
+  const named = numbers.length ? steps.filter(({ step }) => numbers.includes(step)) : [];
   const spans: number[] = [];
   for (const row of data.rows) {
     const { rank } = data.tracks[row.track];
     if (ranks.length && rank !== null && !ranks.includes(rank)) continue;
-    const own = stretches.filter((step) => step.rank === rank || rank === null || step.rank === null);
+    const own = named.filter((step) => step.rank === rank || rank === null || step.rank === null);
     for (let span = row.first; span < row.end; span++) {
       if (!names[data.columns.names[span]]) continue;
       const begin = data.begins[span];

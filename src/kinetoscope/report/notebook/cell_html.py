@@ -155,12 +155,8 @@ def _format_part(part: BreakdownPart) -> str:
 def _describe_devices_and_memory(contents: Overview) -> Iterable[str]:
     """Yield the busy share of GPUs and the peak memory, where recorded."""
     if contents.busy_share is not None:
-        share_lower_bound = contents.least_busy_share if contents.num_devices > 1 else None
-        suffix = (
-            ""
-            if share_lower_bound is None
-            else f", least on {contents.least_busy}: {format_percent(share_lower_bound, 1)}"
-        )
+        min_share = contents.min_busy_share if contents.num_devices > 1 else None
+        suffix = "" if min_share is None else f", least on {contents.min_busy_device}: {format_percent(min_share, 1)}"
         yield f"Device busy {format_percent(contents.busy_share, 1)}{suffix}"
     if contents.peak_bytes is not None:
         on = "" if contents.peak_rank is None else f" on rank {contents.peak_rank}"

@@ -15,8 +15,8 @@ def select_extremes(values: pl.Series, max_points: int) -> pl.Series:
     if len(values) <= max_points:
         return rows
     bucket = rows.cast(pl.UInt64) * (max_points // 2) // len(values)
-    numbered = pl.DataFrame({"row": rows, "stretch": bucket, "value": values})
-    found = numbered.group_by("stretch").agg(
+    numbered = pl.DataFrame({"row": rows, "bucket": bucket, "value": values})
+    found = numbered.group_by("bucket").agg(
         high=pl.col("row").get(pl.col("value").arg_max()), low=pl.col("row").get(pl.col("value").arg_min())
     )
     return pl.concat([found["high"], found["low"]]).unique().sort()

@@ -1,6 +1,6 @@
 """Torch modules of a page: their tree, and the calls and spans that belong to each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows.window_reader import read_recorded_windows
 from kinetoscope.formats.trace_names import MODULE
 from kinetoscope.pages.page_data import Module, ModuleCallSums, Modules
 from kinetoscope.report.labels import SIDE_LABELS
-from kinetoscope.report.module_tree import ModuleNode, ModuleSummary, describe_outlier, summarize_modules
+from kinetoscope.report.module_tree import ModuleNode, ModuleSummary, describe_outlier, summarize_modules, walk
 from kinetoscope.report.page.calling_lines import OPERATOR
 from kinetoscope.report.page.columns import StringTable, encode_deltas, encode_numbers
 from kinetoscope.report.page.flows import find_launches
@@ -35,7 +35,7 @@ class ModulesBuilder:
     def __init__(self, report: RunReport, step_name: str | None = None) -> None:
         self._step_name = step_name
         self._summary = summarize_modules(report)
-        self._nodes = list(_walk(self._summary.nodes))
+        self._nodes = list(walk(self._summary.nodes))
         self._rows = {name: row for row, (node, _) in enumerate(self._nodes) for name in node.names}
         self._sums: list[pl.DataFrame] = []
 
@@ -109,12 +109,6 @@ class ModulesBuilder:
             **{name: encode_numbers(sums[name]) for name in (*_SUMS, "max_ns")},
             texts=texts.all,
         )
-
-
-def _walk(nodes: Sequence[ModuleNode], level: int = 0) -> Iterator[tuple[ModuleNode, int]]:
-    for node in nodes:
-        yield node, level
-        yield from _walk(node.children, level + 1)
 
 
 def _add_up(nodes: Sequence[ModuleNode]) -> ModuleNode:

@@ -7,8 +7,15 @@ from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import CallTotals, Overview
-from kinetoscope.report.calls import KERNELS, OPERATORS
-from kinetoscope.report.descriptions import describe_all_steps, describe_saving_basis, find_fix_code, list_warnings
+from kinetoscope.pages.run_list import RunOverview
+from kinetoscope.report.calls import KERNELS, OPERATORS, find_top_calls
+from kinetoscope.report.descriptions import (
+    describe_all_steps,
+    describe_in_one_line,
+    describe_saving_basis,
+    find_fix_code,
+    list_warnings,
+)
 from kinetoscope.report.labels import (
     compute_device_times,
     compute_share_of_step,
@@ -17,6 +24,10 @@ from kinetoscope.report.labels import (
     label_device,
 )
 from kinetoscope.report.no_findings import describe_no_findings
+from kinetoscope.report.page.step_breakdowns import build_rank_breakdowns
+
+_MAX_FINDINGS = 5
+"""Limit of the findings on the page of a run."""
 
 
 def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
@@ -24,7 +35,7 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
     run = report.run
     devices = compute_device_times(report.ranks)
     busy = [(one.busy_share, one) for one in devices[1:] if one.busy_share is not None]
-    least_busy_device = min(busy, key=lambda pair: pair[0], default=None)
+    least_busy = min(busy, key=lambda pair: pair[0], default=None)
     has_several = len({one.rank for _, one in busy}) < len(busy)
     peak_row = max(report.memory, key=lambda row: row.peak_bytes, default=None)
     return Overview(
@@ -32,11 +43,11 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
         all_steps=describe_all_steps(run["all_steps"]) if run["all_steps"] is not None else "",
         bound=label_bound(run),
         bound_side=find_limiting_side(run),
-        no_findings=[] if report.findings else describe_no_findings(report, with_names=False),
+        no_findings=[] if report.findings else describe_no_findings(report),
         busy_share=devices[0].busy_share if devices else None,
-        least_busy_share=least_busy_device and least_busy_device[0],
-        least_busy=label_device(least_busy_device[1].rank, least_busy_device[1].device if has_several else None)
-        if least_busy_device
+        min_busy_share=least_busy and least_busy[0],
+        min_busy_device=label_device(least_busy[1].rank, least_busy[1].device if has_several else None)
+        if least_busy
         else "",
         num_devices=len(busy),
         peak_bytes=peak_row and peak_row.peak_bytes,
@@ -48,6 +59,17 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
         savings=[finding.saving_share for finding in report.findings],
         fixes=[find_fix_code(finding) for finding in report.findings],
         saving_basis=describe_saving_basis(report.findings, run),
+    )
+
+
+def build_run_overview(report: RunReport) -> RunOverview:
+    """Return the results of an analysis for the page of its run in `kinetoscope view`."""
+    findings = [describe_in_one_line(finding, report.run) for finding in report.findings[:_MAX_FINDINGS]]
+    return RunOverview(
+        findings=findings or describe_no_findings(report),
+        breakdowns=build_rank_breakdowns(report)[:1],
+        devices=[] if report.steps else compute_device_times(report.ranks),
+        top_calls=find_top_calls(report),
     )
 
 

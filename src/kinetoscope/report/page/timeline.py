@@ -63,8 +63,8 @@ class TimelineBuilder:
             **self._index_details(part, spans, is_named),
         )
         if len(spans):
-            first_ns, last_ns = _find_extent(begins), _find_extent(begins + spans["dur"])
-            self._windows.append((first_ns[0], last_ns[1]))
+            extent: Any = begins.min(), (begins + spans["dur"]).max()
+            self._windows.append(extent)
         self._add_flows(part, spans, first)
         self._add_counters(part)
 
@@ -189,10 +189,6 @@ class TimelineBuilder:
             )
             for index, description, rows in zip(order, descriptions, begins, strict=True)
         ]
-
-
-def _find_extent(times: pl.Series) -> tuple[Any, Any]:
-    return times.min(), times.max()
 
 
 def _merge_intervals(intervals: Sequence[tuple[int, int]]) -> list[list[int]]:

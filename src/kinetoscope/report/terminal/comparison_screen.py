@@ -23,7 +23,6 @@ from kinetoscope.report.comparison import (
     VERDICT_STYLES,
     WHOLES,
     describe_endings,
-    describe_inconclusive,
     describe_run,
     describe_verdict,
     describe_worse,
@@ -52,7 +51,7 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
     verdict = "" if comparison.step is None else VERDICT_STYLES.get(comparison.step.verdict, "")
     parts: list[RenderableType] = [
         Text(describe_verdict(comparison), style=f"bold {verdict}".rstrip()),
-        *map(Text, describe_inconclusive(comparison)),
+        *([Text(comparison.why_unsure)] if comparison.why_unsure else []),
         Text(f"before: {describe_run(comparison.before)}"),
         Text(f"after:  {describe_run(comparison.after)}"),
         *(render_warning(sentence) for sentence in describe_endings(comparison)),
@@ -64,8 +63,8 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
         if findings:
             parts += ["", Text(f"{title}: {format_count(len(findings), 'finding')}", style="bold")]
             parts += _render_findings(findings, with_fix=title == "New")
-    if notes := [note for note in comparison.notes if note != comparison.why_unsure]:
-        parts += ["", *(Text(sanitize_sentence(note), style="dim") for note in notes)]
+    if comparison.notes:
+        parts += ["", *(Text(sanitize_sentence(note), style="dim") for note in comparison.notes)]
     return Group(*parts)
 
 

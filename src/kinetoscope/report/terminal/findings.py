@@ -55,7 +55,7 @@ _LOCATION = re.compile(r"(?<![\w/])([\w./-]+\.py):(\d+)")
 def render_findings(report: RunReport, width: int, *, with_details: bool) -> Iterable[RenderableType]:
     """Yield the findings, the most urgent first; or sentences on a run without any."""
     if not report.findings:
-        yield from (render_prose(sentence) for sentence in describe_no_findings(report, with_names=False))
+        yield from (render_prose(sentence) for sentence in describe_no_findings(report))
         return
     if all(finding.confidence == "low" for finding in report.findings):
         yield Text(_ONLY_LOW_IN_CONTENTION if is_slowed(report.run["contention"]) else _ONLY_LOW)

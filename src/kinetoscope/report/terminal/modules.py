@@ -1,6 +1,6 @@
 """The tree of modules of ``kinetoscope summary --modules``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -8,7 +8,7 @@ from rich.text import Text
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.core.text.wording import choose_flop_unit, format_memory, format_ms, format_ranges
 from kinetoscope.report.descriptions import build_headline
-from kinetoscope.report.module_tree import ModuleNode, ModuleSummary, describe_outlier, summarize_modules
+from kinetoscope.report.module_tree import ModuleNode, ModuleSummary, describe_outlier, summarize_modules, walk
 from kinetoscope.report.terminal.tables import compute_name_width, format_calls, render_table, select_columns
 
 _MIN_NAME_LENGTH = 30
@@ -17,13 +17,11 @@ _MIN_SHARE = 0.001
 
 _SIDES = {"device": "GPU", "cpu": "CPU"}
 
-_Line = tuple[str, ModuleNode]
-
 
 def render_module_summary(report: RunReport, depth: int, width: int) -> RenderableType:
     """Return the screen of ``summary --modules``: the headline, the tree of modules, and blocks that differ."""
     summary = summarize_modules(report)
-    outliers = filter(None, map(describe_outlier, _all_nodes(summary.nodes)))
+    outliers = filter(None, (describe_outlier(node) for node, _ in walk(summary.nodes)))
     return Group(
         Text(build_headline(report.run), style="bold"),
         "",
@@ -35,32 +33,23 @@ def render_module_summary(report: RunReport, depth: int, width: int) -> Renderab
 def _render_tree(summary: ModuleSummary, num_ranks: int, depth: int, width: int) -> RenderableType:
     """Return the tree of modules per step, as the mean of the ranks, those with most time first."""
     lines = [
-        (label, node)
-        for label, node in _lines(summary.nodes, depth)
-        if (summary.time_ns(node) or 0) >= _MIN_SHARE * (summary.step_ns or 0)
+        (node, level)
+        for node, level in walk(summary.nodes)
+        if level <= depth and (summary.time_ns(node) or 0) >= _MIN_SHARE * (summary.step_ns or 0)
     ]
-    columns = _columns(summary, [node for _, node in lines])
-    fitting = select_columns(columns, width - _MIN_NAME_LENGTH)
+    columns = _columns(summary, [node for node, _ in lines])
+    fitting, hidden = select_columns(columns, width - _MIN_NAME_LENGTH)
     limit = compute_name_width(fitting, width)
     return render_table(
         f"Modules, {_SIDES[summary.side]} ms/step" + (f", mean of {num_ranks} ranks" if num_ranks > 1 else ""),
-        {"module": [_shorten(label, limit) for label, _ in lines], **fitting},
-        hidden_columns=[name for name in columns if name not in fitting],
+        {"module": [_shorten(_format_label(node, level), limit) for node, level in lines], **fitting},
+        hidden_columns=hidden,
     )
 
 
-def _lines(nodes: Sequence[ModuleNode], depth: int, level: int = 0) -> Iterator[_Line]:
-    for node in nodes:
-        kind = f" {node.class_name}" if node.class_name and node.class_name != node.label else ""
-        yield f"{'  ' * level}{node.title}{kind}", node
-        if level < depth:
-            yield from _lines(node.children, depth, level + 1)
-
-
-def _all_nodes(nodes: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
-    for node in nodes:
-        yield node
-        yield from _all_nodes(node.children)
+def _format_label(node: ModuleNode, level: int) -> str:
+    kind = f" {node.class_name}" if node.class_name and node.class_name != node.label else ""
+    return f"{'  ' * level}{node.title}{kind}"
 
 
 def _columns(summary: ModuleSummary, nodes: Sequence[ModuleNode]) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from rich.text import Text
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.memory.memory import MemoryRow
 from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.core.text.wording import format_count, format_memory, format_ms, sanitize_sentence, shorten_distinctly
 from kinetoscope.pages.page_data import CallSums
@@ -117,7 +118,7 @@ def render_summary(report: RunReport, width: int = 100, *, with_details: bool = 
     elif any(row.window_ns is not None for row in report.ranks):
         parts += ["", _render_device_table(report.ranks, width)]
     if with_details:
-        parts += [Text(_describe_straggler(report, index)) for index in range(len(report.stragglers))]
+        parts += [Text(_describe_straggler(row, report.run["num_steps"])) for row in report.stragglers]
     if report.run["slow_steps"]:
         parts += ["", _render_slow_step_table(report.run["slow_steps"], width)]
     tables = [_render_operator_table(report, width, is_on_gpu=is_on_gpu), _render_kernel_table(report, width)]
@@ -165,10 +166,9 @@ def _render_header(report: RunReport, *, with_details: bool) -> Iterable[Rendera
         yield Text(f"{format_count(len(notes) - num_shown, 'more note')}: --details", style="dim")
 
 
-def _describe_straggler(report: RunReport, index: int) -> str:
-    row = report.stragglers[index]
+def _describe_straggler(row: StragglerRow, num_steps: int) -> str:
     waits = f"Each other rank waits {format_ms(row.cost_ns_per_step)} ms/step for it."
-    return f"{describe_straggler(row, report.run['num_steps'])}. {waits}"
+    return f"{describe_straggler(row, num_steps)}. {waits}"
 
 
 # -- tables
@@ -221,13 +221,13 @@ def _render_device_table(rows: Sequence[RankRow], width: int) -> RenderableType:
     columns = {word: [format_ms(getattr(row, name)) for row in shown] for word, name in names.items()}
     ranks, devices = ([_format_number(getattr(row, name)) for row in shown] for name in ("rank", "device"))
     columns = {"rank": ranks, "device": devices} | columns
-    fitting = select_columns(columns, width + 2)
+    fitting, hidden = select_columns(columns, width + 2)
     return render_table(
         "Each GPU, from its first event to its last, in ms",
         fitting,
         num_hidden_rows=len(known) - len(shown),
         row_noun="device",
-        hidden_columns=[name for name in columns if name not in fitting],
+        hidden_columns=hidden,
     )
 
 
@@ -299,14 +299,14 @@ def _render_named_table(
     row_noun: str = "row",
 ) -> RenderableType:
     """Return a table whose first column has long names, shortened so that they differ."""
-    fitting = select_columns(columns, width - MIN_NAME_LENGTH)
+    fitting, hidden = select_columns(columns, width - MIN_NAME_LENGTH)
     header, texts = names
     return render_table(
         title,
         {header: shorten_distinctly(texts, compute_name_width(fitting, width)), **fitting},
         num_hidden_rows=num_hidden_rows,
         row_noun=row_noun,
-        hidden_columns=[name for name in columns if name not in fitting],
+        hidden_columns=hidden,
     )
 
 
@@ -321,13 +321,13 @@ def _render_memory_table(all_rows: Sequence[MemoryRow], width: int) -> Renderabl
             "" if row.growth_bytes_per_step is None else format_memory(row.growth_bytes_per_step) for row in rows
         ],
     }
-    fitting = select_columns(columns, width + 2)
+    fitting, hidden = select_columns(columns, width + 2)
     return render_table(
         "Memory",
         fitting,
         num_hidden_rows=len(all_rows) - len(rows),
         row_noun="row",
-        hidden_columns=[name for name in columns if name not in fitting],
+        hidden_columns=hidden,
     )
 
 

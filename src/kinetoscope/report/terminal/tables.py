@@ -48,15 +48,15 @@ def format_calls(per_step: float | None) -> str:
     return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
 
 
-def select_columns(columns: Mapping[str, Sequence[str]], width: int) -> dict[str, Sequence[str]]:
-    """Return the first columns that fit into ``width`` characters together."""
+def select_columns(columns: Mapping[str, Sequence[str]], width: int) -> tuple[dict[str, Sequence[str]], list[str]]:
+    """Return the first columns that fit into ``width`` characters together, and the names of the others."""
     kept: dict[str, Sequence[str]] = {}
     for name, cells in columns.items():
         width -= compute_column_width(name, cells)
         if width < 0:
             break
         kept[name] = cells
-    return kept
+    return kept, [name for name in columns if name not in kept]
 
 
 def compute_column_width(name: str, cells: Sequence[str]) -> int:

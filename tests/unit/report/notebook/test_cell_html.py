@@ -97,7 +97,7 @@ def test_bar_shows_the_time_breakdown_of_the_bounding_side(report):
 
 
 def test_small_part_of_a_step_is_not_reported_as_zero(report):
-    parts = {side: ledger and dict(ledger) for side, ledger in report.run["parts"].items()}
+    parts = {side: breakdown and dict(breakdown) for side, breakdown in report.run["parts"].items()}
     parts["host"]["gc_ns"] = parts["host"]["data_wait_ns"] = 0.001 * report.run["step_ns"]
     printed = lines(replace(report, run=report.run | {"parts": parts, "bound_by": "data"}))
     assert any("GC pauses" in line and "(<1%)" in line and "(0%)" not in line for line in printed)
