@@ -17,7 +17,7 @@ _POLL_S = 0.1
 class Job:
     """Arguments of a command, as JSON, and a callback for its exit status and stderr.
 
-    The status is None if no process could be started, or if it was killed.
+    The status is None if no process could be started, or if the queue ended it.
     """
 
     names: list[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
-from kinetoscope.core.text.wording import find_error_message
+from kinetoscope.core.text.wording import describe_failure
 from kinetoscope.server.job_queue import Job, JobQueue
 from kinetoscope.server.run_search import FoundRun
 
@@ -90,4 +90,4 @@ class ReportBuilder:
         elif page.path.exists():
             page.is_ready = True
         else:
-            page.problem = find_error_message(errors)
+            page.problem = describe_failure(status, errors)

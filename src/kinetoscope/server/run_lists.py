@@ -49,6 +49,7 @@ class RunLists:
         self.folder, self.perfetto_url = folder, perfetto_url
         self._filler = filler
         self._rows: dict[str, RunRow] = {}
+        self._queued: set[str] = set()
         self._groups: dict[str, RunGroup] = {}
         self._known: dict[str, tuple[ManifestStats, FoundRun]] = {}
         self._found, self._found_at = FoundRuns([], is_complete=True), -_SEARCH_TTL_S
@@ -97,6 +98,7 @@ class RunLists:
             max_step_ns=max((one.step_ns or 0.0 for one in trend), default=0.0),
             live_status=build_status_screen(status) if status is not None and is_followed else None,
             live_steps=None if status is None else read_live_steps(Path(self.path_of(name)), status),
+            overview=self._rows.get(name, _UNKNOWN_ROW).overview,
             path=shlex.quote(sanitize_sentence(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
             reports=[_build_file("report", file, run.name) for file in run.reports[:MAX_ROWS]],
@@ -141,8 +143,11 @@ class RunLists:
         )
 
     def _read_rows(self, runs: Sequence[FoundRun]) -> None:
-        """Read the cached rows of the present states of runs, and request the missing ones."""
-        rows: dict[str, RunRow] = {}
+        """Read the cached rows of the present states of runs, and request the missing ones.
+
+        A row that is computed meanwhile, or before the next search, is missing: its run counts as queued until then.
+        """
+        queued, rows = self._find_queued(runs), dict[str, RunRow]()
         for run in runs:
             content_hash, row = run.content_hash, self._rows.get(run.name)
             if row is None or row.content_hash != content_hash:
@@ -153,6 +158,10 @@ class RunLists:
         if self._filler is not None:
             unknown = (run for run in runs if run.name not in rows)
             self._filler.request_rows([run for run in unknown if run.traces or run.unsaved])
+        self._queued = queued | self._find_queued(runs)
+
+    def _find_queued(self, runs: Sequence[FoundRun]) -> set[str]:
+        return {run.name for run in runs if self._filler is not None and self._filler.is_pending(run.name)}
 
     def _build_rows(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
         """Return the list entries of runs."""
@@ -198,7 +207,7 @@ class RunLists:
             before_key=None if before is None else quote_name(before),
             before_title=None if before is None else self.run_title(before),
             finding=None if row.finding is None else sanitize_sentence(row.finding),
-            saving_ns=row.saving_ns,
+            saving=sanitize_sentence(row.saving),
             mfu=row.mfu,
             peak_bytes=row.peak_bytes,
             peak_is_of_cpu=row.peak_is_of_cpu,
@@ -208,7 +217,7 @@ class RunLists:
             traces_bytes=sum(trace.size_bytes for trace in run.traces),
             notes=self._build_notes(run),
             why_unknown=sanitize_sentence(row.why_unknown),
-            is_queued=self._filler is not None and self._filler.is_pending(run.name),
+            is_queued=run.name in self._queued,
         )
 
     def _build_notes(self, run: FoundRun) -> list[str]:

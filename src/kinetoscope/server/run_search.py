@@ -15,7 +15,7 @@ from kinetoscope.core.paths.attempt_folders import MANIFESTS, parse_attempt_name
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.core.paths.user_cache import code_fingerprint
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.manifest import STARTED, RankManifest, find_reason, read_manifest
+from kinetoscope.formats.manifest import START_FILE, RankManifest, find_reason, read_manifest
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.pulse.process_runs import describe_training_run
 from kinetoscope.spool.folders import find_spool_folder, find_spool_folders, read_spool_owner
@@ -157,7 +157,7 @@ _code_fingerprint = cache(code_fingerprint)  # it reads many files
 
 def is_trace_name(name: str) -> bool:
     """Return whether a name may be that of a trace: it is not hidden, and has a suffix of traces."""
-    return name.endswith(_TRACES) and _is_visible(name) and PurePosixPath(name).name != STARTED
+    return name.endswith(_TRACES) and _is_visible(name) and PurePosixPath(name).name != START_FILE
 
 
 def is_report(folder: RunFolder, name: str) -> bool:

@@ -175,5 +175,5 @@ class _Request(BaseHTTPRequestHandler):
 
 def _build_method_refusal() -> Response:
     """Return the response to other methods than GET and HEAD."""
-    answer = build_refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only for reading", f"This server only knows {_METHODS}.")
+    answer = build_refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only for reading", f"This server only accepts {_METHODS}.")
     return replace(answer, headers={"Allow": _METHODS})

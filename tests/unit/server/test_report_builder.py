@@ -1,4 +1,4 @@
-"""Reports that somebody waits for are made one after the other, each once, and a few of them are kept."""
+"""Requested reports are made one after the other, each once, and the last few are stored."""
 
 import sys
 
@@ -9,10 +9,10 @@ from kinetoscope.server.run_search import FoundFile, FoundRun
 from support.polling import wait_for
 
 MAX_KEPT = 8
-# Notes the run whose report it is asked for, waits for the file "go", and writes the report. It fails if there is a
-# file "disk is full".
+# Notes the run of the requested report, waits for the file "go", and writes the report. It fails if there is a
+# file "disk is full", "memory is full" or "defect".
 PROGRAM = """
-import json, sys, time
+import json, os, signal, sys, time
 from pathlib import Path
 folder, (page, *names) = Path(sys.argv[1]), json.loads(sys.argv[2])
 with open(folder / "said", "a") as said:
@@ -21,6 +21,10 @@ while not (folder / "go").exists():
     time.sleep(0.01)
 if (folder / "disk is full").exists():
     sys.exit("error: the disk is full")
+if (folder / "memory is full").exists():
+    os.kill(os.getpid(), signal.SIGKILL)
+if (folder / "defect").exists():
+    raise ValueError("no rank")
 Path(page).write_text(" ".join(names))
 """
 
@@ -56,10 +60,18 @@ def test_nine_reports_that_are_waited_for_at_once_are_all_made_and_each_once(tmp
     assert len(list((tmp_path / "pages").iterdir())) == MAX_KEPT
 
 
-def test_failed_report_shows_its_reason_and_is_built_on_the_next_request(tmp_path, made):
+@pytest.mark.parametrize(
+    ("cause", "problem"),
+    [
+        ("disk is full", "the disk is full"),
+        ("memory is full", "its process was killed (SIGKILL), as the system does when memory is exhausted"),
+        ("defect", "ValueError: no rank"),
+    ],
+)
+def test_failed_report_shows_its_reason_and_is_built_on_the_next_request(cause, problem, tmp_path, made):
     run = found("digits")
     (tmp_path / "go").touch()
-    (tmp_path / "disk is full").touch()
-    assert page_when_built(made, run).problem == "the disk is full"
-    (tmp_path / "disk is full").unlink()
+    (tmp_path / cause).touch()
+    assert page_when_built(made, run).problem == problem
+    (tmp_path / cause).unlink()
     assert page_when_built(made, run).path.read_text() == "digits"

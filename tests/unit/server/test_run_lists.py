@@ -7,7 +7,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.paths.run_groups import remember_command
+from kinetoscope.core.paths.run_groups import store_command_hash
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list, find_list_policy, render_list
 from kinetoscope.server import run_lists
@@ -54,13 +54,40 @@ def text_of(html):
 
 def test_cached_values_of_a_run_are_in_its_row_and_unknown_ones_are_none(folder):
     one, two = found("one", hosts=["node1"]), found("two")
-    facts = {"num_steps": 6, "step_ns": 2e6, "finding": "The loop waits", "saving_ns": 5, "mfu": 0.4, "peak_bytes": 99}
-    keep(folder, one, **facts, devices=["H100"])
+    facts = {"num_steps": 6, "step_ns": 2e6, "finding": "The loop waits", "mfu": 0.4, "peak_bytes": 99}
+    keep(folder, one, **facts, saving="saving 5 ms/step", devices=["H100"])
     data = Known(folder, [one, two]).all()
     assert {name: getattr(data.runs[0], name) for name in facts} == facts
-    assert (data.runs[0].hosts, data.runs[0].devices) == (["node1"], ["H100"])
+    assert (data.runs[0].saving, data.runs[0].hosts, data.runs[0].devices) == ("saving 5 ms/step", ["node1"], ["H100"])
     assert {name: getattr(data.runs[1], name) for name in facts} == dict.fromkeys(facts)
     assert data.runs[0].when_ms == BEGAN_NS / 1e6
+
+
+class Filler:
+    """A filler whose process computes rows when the test says so."""
+
+    pending: frozenset[str] = frozenset()
+
+    def request_rows(self, runs):
+        self.pending = frozenset(run.name for run in runs)
+
+    def is_pending(self, name):
+        return name in self.pending
+
+
+def test_a_page_is_refreshed_until_it_has_the_row_that_was_computed_since_the_last_search(folder, monkeypatch):
+    (folder / "one" / "traces").mkdir(parents=True)
+    (folder / "one" / "traces" / "a.json").write_text("{}")
+    filler = Filler()
+    lists = RunLists(RunFolder(folder / "one"), "", filler)
+    (run,) = lists.find().runs
+    keep(folder / "one", run, step_ns=2e6)
+    filler.pending = frozenset()
+    data = lists.all()
+    assert (data.runs[0].step_ns, data.runs[0].is_queued, data.refresh_ms) == (None, True, 2000)
+    monkeypatch.setattr(run_lists, "_SEARCH_TTL_S", 0)
+    data = lists.all()
+    assert (data.runs[0].step_ns, data.runs[0].is_queued, data.refresh_ms) == (2e6, False, 0)
 
 
 def test_step_is_compared_with_the_previous_run_on_equal_ranks_and_devices(folder):
@@ -82,7 +109,7 @@ def test_runs_of_one_command_are_compared_whatever_they_are_called(folder):
     for run, step_ns in zip(runs, (4e6, 9e6, 2e6), strict=True):
         keep(folder, run, step_ns=step_ns)
     for name, script in (("slow", "train.py"), ("run-1", "other.py"), ("fixed", "train.py")):
-        remember_command(folder / name, ["python", script])
+        store_command_hash(folder / name, ["python", script])
     earlier_runs = {one.title: one.before_title for one in Known(folder, runs).all().runs}
     assert earlier_runs == {"slow": None, "run-1": None, "fixed": "slow"}
 
