@@ -1,15 +1,11 @@
 """Types of numeric arguments, with range checks."""
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable
-from typing import TypeVar
 
-from kinetoscope.errors import SettingsError
-
-_Value = TypeVar("_Value")
 _MAX_INT = 2**31 - 1
 _MAX_PORT = 65535
-_MAX_SECONDS = 1e9
+_MAX_SECONDS = 1_000_000_000
+_MAX_MINUTES = 10_000_000
 _MAX_NUMBERS = 1_000_000
 
 
@@ -44,9 +40,18 @@ def parse_seconds(text: str) -> float:
 
 def parse_positive_seconds(text: str) -> float:
     """Return a duration in seconds, above 0."""
+    return _parse_positive(text, "seconds", _MAX_SECONDS)
+
+
+def parse_positive_minutes(text: str) -> float:
+    """Return a duration in minutes, above 0."""
+    return _parse_positive(text, "minutes", _MAX_MINUTES)
+
+
+def _parse_positive(text: str, unit: str, maximum: int) -> float:
     number = _parse_float(text)
-    if number is None or not 0 < number <= _MAX_SECONDS:
-        raise ArgumentTypeError(f"cannot read the seconds {_quote(text)}; write a number above 0, as in 30 or 0.5")
+    if number is None or not 0 < number <= maximum:
+        raise ArgumentTypeError(f"cannot read the {unit} {_quote(text)}; write a number above 0, up to {maximum:,}")
     return number
 
 
@@ -54,11 +59,10 @@ def parse_numbers(text: str) -> list[int]:
     """Return the numbers of a list or range such as ``3``, ``0,2`` or ``10-14``."""
     found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        ends = [first, last or first]
-        if not all(map(_is_whole_number, ends)) or int(ends[1]) - int(first) + len(found) > _MAX_NUMBERS:
+        ends = part.split("-", 1)
+        if not all(map(_is_whole_number, ends)) or int(ends[-1]) - int(ends[0]) + len(found) > _MAX_NUMBERS:
             raise ArgumentTypeError(f"cannot read the numbers {_quote(text)}; write them as in 3, 0,2 or 10-14")
-        found += range(int(first), int(ends[1]) + 1)
+        found += range(int(ends[0]), int(ends[-1]) + 1)
     if not found:
         raise ArgumentTypeError(f"empty range {_quote(text)}; write the smaller number first, as in 10-14")
     return found
@@ -70,19 +74,6 @@ def parse_ranks(text: str) -> frozenset[int]:
         return frozenset(parse_numbers(text))
     except ArgumentTypeError:
         raise ArgumentTypeError(f"cannot read the ranks {_quote(text)}; write them as in 0,4-7") from None
-
-
-def parse_argument(argument: str, parse: Callable[[str], _Value], text: str) -> _Value:
-    """Return the value of an argument that is parsed when its command runs.
-
-    Raises:
-        SettingsError: the text cannot be parsed.
-    """
-    try:
-        return parse(text)
-    except ArgumentTypeError as error:
-        message, _, remedy = str(error).partition("; ")
-        raise SettingsError(f"{argument}: {message}. {remedy[:1].upper()}{remedy[1:]}.") from None
 
 
 def _is_whole_number(text: str, largest: int = _MAX_INT) -> bool:

@@ -13,8 +13,8 @@ from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.core.text.wording import format_count, sanitize_lines
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import (
+    Fault,
     FileCheck,
-    Finding,
     RepairedTrace,
     check_trace,
     compare_checks,
@@ -32,7 +32,7 @@ examples:
   kinetoscope check broken.json -o fixed.json
       write what can be read as a trace that every viewer opens
 
-Exit codes: 0 nothing is wrong, 1 something is or was wrong, 2 wrong usage.
+Exit codes: 0 no faults, 1 faults found, repaired or not, 2 wrong usage.
 """
 
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check traces, and repair them with ``-o``; return 1 if something is or was wrong."""
+    """Check traces, and repair them with ``-o``; return 1 if there are faults, or were before the repair."""
     with open_trace_inputs(arguments.inputs, attempt=arguments.attempt) as files:
         if arguments.output:
             targets = _choose_targets(files, Path(arguments.output))
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(together) or any(check.findings for check in checks))
 
 
-def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
-    """Return findings on ranks whose clocks differ, by the ends of their collectives."""
+def _compare_clocks(checks: list[FileCheck]) -> list[Fault]:
+    """Return faults of ranks whose clocks differ, by the ends of their collectives."""
     names = [check.path for check in checks if check.ranks and all(found.kind != "clock" for found in check.findings)]
     if len({rank for check in checks if check.path in names for rank in check.ranks}) < 2:
         return []
@@ -74,7 +74,7 @@ def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
     from kinetoscope.analysis.ranks.clock_alignment import build_clock_shift_notes, estimate_clock_shifts
 
     more = "kinetoscope summary corrects for that; a merged trace does not."
-    return [Finding("clock", f"{note} {more}") for note in build_clock_shift_notes(estimate_clock_shifts(names))]
+    return [Fault("clock", f"{note} {more}") for note in build_clock_shift_notes(estimate_clock_shifts(names))]
 
 
 def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
@@ -103,23 +103,23 @@ def _choose_targets(files: list[str], output: Path) -> list[Path]:
     return targets
 
 
-def _format_json(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+def _format_json(checks: list[FileCheck], together: list[Fault], repaired: list[RepairedTrace] | None) -> str:
     files = [dataclasses.asdict(check) for check in checks]
-    found = {"files": files, "together": [dataclasses.asdict(finding) for finding in together]}
-    return json.dumps(found | {"repaired": {str(repair.output): repair.done for repair in repaired or ()}})
+    found = {"files": files, "together": [dataclasses.asdict(fault) for fault in together]}
+    return json.dumps(found | {"repaired": {str(repair.output): repair.repairs for repair in repaired or ()}})
 
 
-def _format_text(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+def _format_text(checks: list[FileCheck], together: list[Fault], repaired: list[RepairedTrace] | None) -> str:
     lines: list[str] = []
     repairs = {repair.check.path: repair for repair in repaired or ()}
     for check in checks:
-        verdict = "not as it should be" if check.findings else "nothing wrong"
+        verdict = "faults found" if check.findings else "no faults"
         lines.append(f"{check.path}: {verdict} ({format_count(check.num_events, 'event')}).")
-        lines += [f"  {finding.kind}: {finding.text}" for finding in check.findings]
+        lines += [f"  {fault.kind}: {fault.text}" for fault in check.findings]
         if repaired is not None:
             lines.append("  " + _describe_repair(repairs.get(check.path)))
     if together:
-        lines += ["All files together:", *(f"  {finding.kind}: {finding.text}" for finding in together)]
+        lines += ["All files together:", *(f"  {fault.kind}: {fault.text}" for fault in together)]
     return "\n".join(lines)
 
 
@@ -127,6 +127,6 @@ def _describe_repair(repaired: RepairedTrace | None) -> str:
     """Return a line on the repair of one file."""
     if repaired is None:
         return "Not repaired: it cannot be read."
-    left = ", ".join(dict.fromkeys(finding.kind for finding in repaired.left))
-    done = "Repaired" if repaired.done else "Written anew"
-    return f"{done}: {repaired.output}" + (f" (not repaired: {left})" if left else "")
+    left = ", ".join(dict.fromkeys(fault.kind for fault in repaired.unrepaired))
+    verb = "Repaired" if repaired.repairs else "Rewritten without a change"
+    return f"{verb}: {repaired.output}" + (f" (not repaired: {left})" if left else "")

@@ -10,9 +10,8 @@ from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.cli.dask_cluster import open_reader
-from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_details, add_json
-from kinetoscope.cli.paths import require_existing
+from kinetoscope.cli.paths import wait_for_inputs
 from kinetoscope.cli.summary import add_selection, build_selection
 from kinetoscope.core.paths.run_groups import find_run_group
 from kinetoscope.errors import KinetoscopeError, SettingsError
@@ -52,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the comparison; return the exit code."""
-    require_merged([arguments.before, arguments.after])
-    require_existing([arguments.before, arguments.after])
+    wait_for_inputs([arguments.before, arguments.after])
     comparison = _compare(arguments)
     comparison = replace(comparison, notes=[*comparison.notes, *_check_groups(arguments.before, arguments.after)])
     if arguments.json:
@@ -87,7 +85,7 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
     selection = build_selection(arguments)
     try:
         with open_reader(arguments) as each:
-            report_on = partial(analyze_sources, each=each, cache=not arguments.no_cache)
+            report_on = partial(analyze_sources, map_function=each, cache=not arguments.no_cache)
             return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
     except KinetoscopeError as error:
         raise SettingsError(str(error)) from error

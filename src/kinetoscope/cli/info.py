@@ -6,9 +6,8 @@ import sys
 from dataclasses import asdict
 
 from kinetoscope.cli.loading import load_traces
-from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_paths
-from kinetoscope.cli.paths import require_existing
+from kinetoscope.cli.paths import wait_for_inputs
 from kinetoscope.cli.summary import describe_pulse
 from kinetoscope.core.text.wording import format_count, sanitize_lines
 from kinetoscope.frames.load import build_attempt_notes
@@ -37,8 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the contents of traces; return 1 if one of them was repaired, else 0."""
-    require_merged(arguments.inputs)
-    require_existing(arguments.inputs)
+    wait_for_inputs(arguments.inputs)
     traces = load_traces(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
     for note in (note for name in arguments.inputs for note in build_attempt_notes(name, arguments.attempt)):
         print(sanitize_lines(note), file=sys.stderr)

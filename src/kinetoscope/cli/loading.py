@@ -19,13 +19,11 @@ def load_traces(names: Iterable[str], *, cache: bool = True, attempt: int | None
 
 def read_findings(run: str) -> "Sequence[Finding]":
     """Return the findings of a run, in the order of `kinetoscope summary`."""
-    from kinetoscope.analysis.analyze import analyze_sources
-    from kinetoscope.analysis.compressed_pickle import packed_map_function
-    from kinetoscope.analysis.summaries import Selection
+    from kinetoscope.analysis.analyze import analyze
     from kinetoscope.cli.paths import require_existing
 
     require_existing([run])
-    return analyze_sources([run], Selection(), packed_map_function(None)).findings
+    return analyze(run).findings
 
 
 def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:

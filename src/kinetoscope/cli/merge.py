@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kinetoscope.cli.arg_types import parse_argument, parse_numbers
+from kinetoscope.cli.arg_types import parse_numbers
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
 from kinetoscope.cli.paths import open_trace_inputs, require_replaceable
 from kinetoscope.cli.progress import progress_bar
@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--align-all", action="store_true", help="align all traces on the span of --align-on")
     add_ranks(parser)
     window = parser.add_mutually_exclusive_group()
-    window.add_argument("--batches", metavar="N-M", help="select batches: ProfilerStep#N or event/batch")
+    window.add_argument(
+        "--batches", metavar="N-M", type=parse_numbers, help="select batches: ProfilerStep#N or event/batch"
+    )
     add_last(window)
     add_attempt(parser)
     add_force(parser)
@@ -76,7 +78,7 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport:
     """Merge the traces of the arguments."""
     output = Path(arguments.output)
     require_replaceable([output], force=arguments.force)
-    ranks, window = sorted(arguments.ranks) if arguments.ranks else None, _parse_window(arguments)
+    ranks, window = sorted(arguments.ranks) if arguments.ranks else None, _build_window(arguments)
     with open_trace_inputs(arguments.paths, output, attempt=arguments.attempt) as files:
         inputs, sources = _find_inputs(files, output)
         return merge_traces(
@@ -107,11 +109,10 @@ def _find_inputs(files: Sequence[str], output: Path) -> tuple[list[str], list[st
     return [str(output), *(file for file in files if file not in replaced)], sorted({*in_folder, *contained})
 
 
-def _parse_window(arguments: argparse.Namespace) -> Window | None:
+def _build_window(arguments: argparse.Namespace) -> Window | None:
     """Return the time window to select; None for the whole recording."""
     if arguments.batches:
-        batches = parse_argument("--batches", parse_numbers, arguments.batches)
-        return Window(first_batch=min(batches), last_batch=max(batches))
+        return Window(first_batch=min(arguments.batches), last_batch=max(arguments.batches))
     return Window(last_s=arguments.last) if arguments.last else None
 
 

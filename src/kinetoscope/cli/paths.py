@@ -55,6 +55,12 @@ def require_existing(names: Iterable[str]) -> None:
             raise SettingsError(f"No file matches {name}. Check the path.")
 
 
+def wait_for_inputs(names: Sequence[str]) -> None:
+    """Wait for merges of the runs among ``names``, then raise `SettingsError` for a missing path."""
+    require_merged(names)
+    require_existing(names)
+
+
 def find_run_folder(name: str) -> Path:
     """Return the run folder that ``name`` is or is in, such as the folder of one of its traces.
 
@@ -78,7 +84,7 @@ def find_run_folder(name: str) -> Path:
 
 
 def print_later_run(names: Sequence[str]) -> None:
-    """Print a line to stderr if ``names`` is a run's folder and a later command has put its run beside it."""
+    """Print a line to stderr if ``names`` is a run's folder and a later command has a run next to it."""
     folder = Path(names[0]).expanduser() if len(names) == 1 else None
     if folder is None or not folder.is_dir():
         return
@@ -162,8 +168,7 @@ def open_trace_inputs(
         MergeError: a folder or glob has no trace.
         TraceFileError: an input is neither a file nor a folder, such as a named pipe without a writer.
     """
-    require_merged(names)
-    require_existing(names)
+    wait_for_inputs(names)
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()
         for number, name in enumerate(names):

@@ -30,6 +30,27 @@ def progress_bar(verb: str) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
+@contextmanager
+def elapsed_line() -> Iterator[Callable[[str, float], object]]:
+    """Yield a function that shows the time since its call, of at most some seconds, if stderr is a terminal.
+
+    The line is redrawn once a second: more would disturb what is measured meanwhile.
+    """
+    if not sys.stderr.isatty():
+        yield lambda label, limit_s: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import TextColumn
+
+    text = "{task.elapsed:.0f} s of at most {task.total:.0f} s: {task.description}"
+    console = Console(file=cast("IO[str]", _TolerantStream(sys.stderr)))
+    with Bar(TextColumn(text, markup=False), console=console, transient=True, refresh_per_second=1) as bar:
+        console.show_cursor()  # or it stays hidden after Ctrl-Z
+        task = bar.add_task("", visible=False, total=0)
+        yield lambda label, limit_s: bar.reset(task, description=label, total=limit_s, visible=True)
+
+
 class _TolerantStream:
     """A stream that ignores errors of a closed terminal: the work continues without a progress bar."""
 

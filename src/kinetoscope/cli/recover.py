@@ -16,6 +16,7 @@ from kinetoscope.core.text.wording import format_count, sanitize_lines, sanitize
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
+from kinetoscope.native import require_recorder
 from kinetoscope.uploads.upload_queue import add_upload, delete_when_uploaded, read_queue
 
 _EXAMPLES = """\
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Recover each killed rank, then merge; return 1 if some data could not be read, written or merged."""
+    require_recorder()  # before its error would be that of each window
     run_folder = find_run_folder(arguments.run_folder)
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
     settings |= {"without_redaction": arguments.without_redaction, "discard": arguments.discard}

@@ -16,9 +16,8 @@ from kinetoscope.analysis.compare.compare import add_distinct_titles, compare_so
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.dask_cluster import open_reader
-from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_force, add_json, add_output
-from kinetoscope.cli.paths import require_existing, require_replaceable
+from kinetoscope.cli.paths import require_replaceable, wait_for_inputs
 from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.cli.summary import add_selection, build_selection
 from kinetoscope.core.paths.atomic_file import atomic_file
@@ -77,8 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report page; return the exit code."""
-    require_merged(arguments.inputs)
-    require_existing(arguments.inputs)
+    wait_for_inputs(arguments.inputs)
     output = _choose_output(arguments)
     require_replaceable([output], force=arguments.force)
     with open_reader(arguments) as each:
@@ -90,11 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         step = STEP if arguments.redact and arguments.step else arguments.step
         recorded = RecordedWindows(windows=windows, step=step, has_timeline=not arguments.no_timeline)
-        page = build_page(report, __version__, comparison, recorded)
-        content = render_page(page).encode()
-        with atomic_file(output) as file:
-            file.write(content)
-        return len(content)
+        return write_page(output, report, recorded, comparison)
 
     (size_bytes,) = run_parallel("writing", work, [sources], output_of=lambda *_: output)
     if arguments.json:
@@ -106,13 +100,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def write_page(output: Path, report: RunReport, recorded: RecordedWindows, comparison: Comparison | None = None) -> int:
+    """Write the page of a report, and return its size in bytes."""
+    content = render_page(build_page(report, __version__, comparison, recorded)).encode()
+    with atomic_file(output) as file:
+        file.write(content)
+    return len(content)
+
+
 def _analyze(
     arguments: argparse.Namespace, each: Callable[..., list[Any]]
 ) -> tuple[RunReport, Comparison | None, list[Source]]:
     """Return the report, the comparison with an earlier run if two are given, and the traces of the report."""
     selection = build_selection(arguments)
     anonymizer = Anonymizer(arguments.step) if arguments.redact else None
-    report_on = partial(analyze_sources, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
+    report_on = partial(analyze_sources, map_function=each, cache=not arguments.no_cache, anonymizer=anonymizer)
     are_two = len(arguments.inputs) == 2 and all(map(os.path.isdir, arguments.inputs))
     runs = [_find_sources([given], arguments, anonymizer) for given in arguments.inputs] if are_two else []
     if not runs:
@@ -144,7 +146,7 @@ def _load_anonymized(name: str, anonymizer: Anonymizer, *, cache: bool) -> Trace
     except TraceFileError as error:
         text = anonymizer.sentence(str(error).replace(name, label))
         if text == LEFT_OUT:
-            text = f"Cannot read {label}. Without --redact, the error says why."
+            text = f"Cannot read {label}. Without --redact, the error has the reason."
         raise TraceFileError(text) from None
 
 

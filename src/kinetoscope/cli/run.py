@@ -17,10 +17,10 @@ from kinetoscope.autoinstrument.settings import AutoSettings, build_environment
 from kinetoscope.cli.arg_types import parse_whole_number
 from kinetoscope.cli.options import add_num_steps
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
-from kinetoscope.core.paths.run_groups import remember_command
+from kinetoscope.core.paths.run_groups import store_command_hash
 from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.manifest import STARTED
+from kinetoscope.formats.manifest import START_FILE
 
 _EXIT_NOT_FOUND, _EXIT_NOT_EXECUTABLE = 127, 126
 _JOB_ID_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "FLUX_JOB_ID")
@@ -67,18 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SettingsError("Missing command. Try: kinetoscope run python train.py")
-    if shutil.which(command[0]) is None:
-        name, is_there = sanitize(command[0]), os.path.exists(command[0])
-        what = f"Cannot execute {name}" if is_there else f"Command not found: {name}"
-        hint = f" Try: kinetoscope run python {name}" if name.endswith(".py") else ""
-        print(f"error: {what}.{hint}", file=sys.stderr)
-        return _EXIT_NOT_EXECUTABLE if is_there else _EXIT_NOT_FOUND
+    if error := explain_not_executable("run", command[0]):
+        print(f"error: {error}", file=sys.stderr)
+        return _EXIT_NOT_EXECUTABLE if os.path.exists(command[0]) else _EXIT_NOT_FOUND
     if not HAS_RUN_FOLDERS:
         print(f"warning: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
         return subprocess.call(command)  # Windows cannot replace a process
     out = os.path.abspath(arguments.output or choose_output(command))
     _write_start_marker(Path(out))
-    remember_command(Path(out), command)
+    store_command_hash(Path(out), command)
     settings = AutoSettings(
         out=out,
         num_steps=arguments.num_steps,
@@ -113,6 +110,16 @@ def choose_output(command: Sequence[str], environment: Mapping[str, str] = os.en
     return f"runs/{_UNSAFE_CHARACTERS.sub('-', job) if job else time.strftime('%Y%m%d-%H%M%S')}"
 
 
+def explain_not_executable(verb: str, name: str) -> str:
+    """Return why ``kinetoscope VERB`` cannot execute a command, with a remedy; "" if it can."""
+    if shutil.which(name) is not None:
+        return ""
+    shown = sanitize(name)
+    what = f"Cannot execute {shown}" if os.path.exists(name) else f"Command not found: {shown}"
+    program = {".py": "python", ".sh": "bash"}.get(os.path.splitext(name)[1])
+    return f"{what}. Try: kinetoscope {verb} {program} {shown}" if program else f"{what}."
+
+
 def find_option(command: Sequence[str], name: str) -> str | None:
     """Return the value of an option of torchrun, which takes its names with - and _."""
     names = (f"--{name}", f"--{name.replace('-', '_')}")
@@ -128,7 +135,7 @@ def _write_start_marker(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"kinetoscope": __version__, "started_ns": time.time_ns()})
-        (folder / STARTED).write_text(text + "\n", encoding="utf-8")
+        (folder / START_FILE).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise SettingsError(
             f"Cannot write to the run folder {folder}: {error.strerror}. Pass another one with -o."

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from kinetoscope.analysis.analyze import analyze_into_cache
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.background.background_process import exit_when_detached, lower_priority
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.core.paths.run_folder import RunFolder
@@ -15,6 +16,8 @@ from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.frames.load import list_traces
+from kinetoscope.report.descriptions import describe_saving
+from kinetoscope.report.page.overview import build_run_overview
 from kinetoscope.server.run_search import FoundRun, find_runs
 
 MAX_BYTES = 1_000_000_000
@@ -77,7 +80,7 @@ def build_row(report: RunReport, content_hash: str) -> RunRow:
         num_steps=run["num_steps"],
         step_ns=run["step_ns"],
         finding=finding.title if finding else "" if report.is_judged else None,
-        saving_ns=_round(displayed_saving_ns(finding, run)) if finding else None,
+        saving=describe_saving(finding, run) if finding else "",
         mfu=run["mfu"],
         peak_bytes=max(peaks, default=None),
         peak_is_of_cpu=not on_devices,
@@ -85,11 +88,8 @@ def build_row(report: RunReport, content_hash: str) -> RunRow:
         hosts=run["hosts"],
         devices=sorted({row.device_name for row in report.ranks if row.device_name}),
         why_unknown="" if report.is_judged else "No findings: see the notes of its report.",
+        overview=msgspec.to_builtins(build_run_overview(report)),
     )
-
-
-def _round(time_ns: float | None) -> int | None:
-    return None if time_ns is None else round(time_ns)
 
 
 def count_bytes(names: Sequence[str]) -> int:

@@ -95,7 +95,7 @@ def _open_screen(run_folder: Path, *, is_json: bool) -> Iterator[Callable[[RunSt
     """Yield a function that shows a status in place of the one before; below it without a terminal."""
     from rich.live import Live
 
-    console = _open_console()
+    console = Console(highlight=False)
     if is_json or not console.is_terminal:
         yield lambda status: _print(status, run_folder, is_json=is_json)
         return
@@ -108,10 +108,6 @@ def _print(status: RunStatus, run_folder: Path, *, is_json: bool) -> None:
         print(json.dumps(build_json(status)), flush=True)
     else:
         print_screen(lambda width: _render(status, run_folder, width))
-
-
-def _open_console() -> Console:
-    return Console(highlight=False)
 
 
 def _render(status: RunStatus, run_folder: Path, width: int) -> RenderableType:

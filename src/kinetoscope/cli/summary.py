@@ -8,9 +8,8 @@ from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.steps.all_steps import summarize_all_steps
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import open_reader
-from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_details, add_json, add_last, add_no_cache, add_ranks
-from kinetoscope.cli.paths import find_newest_run, print_later_run, require_existing
+from kinetoscope.cli.paths import find_newest_run, print_later_run, wait_for_inputs
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.frames.all_steps import find_run_pulses, read_run_stuck_phases
 
@@ -129,8 +128,7 @@ def analyze_inputs(
 
     A replay needs the names of the operators that it makes ``faster``, and the graph of the run.
     """
-    require_merged(arguments.inputs)
-    require_existing(arguments.inputs)
+    wait_for_inputs(arguments.inputs)
     selection = build_selection(arguments, faster)
     try:
         with open_reader(arguments) as each:

@@ -13,6 +13,7 @@ from kinetoscope.analysis.analyze import analyze_into_cache
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.run_rows_job import build_row, count_bytes, find_run, run_at_low_priority
 from kinetoscope.core.background.jobs import run_job
+from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import write_row
 from kinetoscope.frames.load import list_traces
 from kinetoscope.server.run_search import find_run_of_traces
@@ -29,17 +30,18 @@ _MAX_ENTRIES = 10_000  # the run folder may be any folder; listing a larger one 
 def print_top_finding(folder: str, report: str | None) -> int:
     """Print the top finding above low confidence on the traces in ``folder`` as JSON; null without one.
 
-    Then write the ``report`` if wanted, and print its ranks and findings as JSON. Return 1 if the traces are too large.
+    Then write the ``report`` if wanted, and print its ranks and findings as JSON. Raises KinetoscopeError if the traces
+    are too large.
     """
     run_at_low_priority()
     names = list_traces(folder)
     if count_bytes(names) > (MAX_BYTES if report is None else MAX_BYTES_WITH_REPORT):
-        return 1
+        raise KinetoscopeError("the traces are too large")
     run_folder = Path(find_run_of_traces(os.path.abspath(folder)))
     run = find_run(run_folder, max_entries=_MAX_ENTRIES)
     found = analyze_into_cache(names, run_folder)
     row = build_row(found, run.content_hash if run is not None else "")
-    _print_json(_describe_top_finding(found, row.finding) if row.finding else None)
+    _print_json({"title": row.finding, "saving": row.saving} if row.finding else None)
     if run is not None:
         write_row(run_folder, row)
     if report is not None:
@@ -49,27 +51,14 @@ def print_top_finding(folder: str, report: str | None) -> int:
     return 0
 
 
-def _describe_top_finding(found: RunReport, title: str) -> dict[str, str]:
-    """Return the title of the top finding, and its estimated saving as text; "" without one."""
-    from kinetoscope.report.descriptions import describe_saving
-
-    finding = next(finding for finding in found.findings if finding.title == title)
-    return {"title": title, "saving": describe_saving(finding, found.run)}
-
-
 def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
-    from kinetoscope import __version__
     from kinetoscope.cli.paths import require_replaceable
-    from kinetoscope.core.paths.atomic_file import atomic_file
-    from kinetoscope.pages.html_file import render_page
-    from kinetoscope.report.page.build import RecordedWindows, build_page
+    from kinetoscope.cli.report import write_page
+    from kinetoscope.report.page.build import RecordedWindows
     from kinetoscope.report.page.rank_traces import RankTraces
 
     require_replaceable([output], force=False)
-    page = build_page(found, __version__, recorded=RecordedWindows(windows=RankTraces(found, names, cache=False)))
-    content = render_page(page).encode()
-    with atomic_file(output) as file:
-        file.write(content)
+    write_page(output, found, RecordedWindows(windows=RankTraces(found, names, cache=False)))
 
 
 def _format_findings(found: RunReport) -> Iterator[str]:

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the folder until Ctrl-C or a signal to end."""
-    folder = _open_folder(arguments.folder)
+    folder = RunFolder(find_run_folder(arguments.folder))
     with (
         catch_signals() as received,
         _open_site(folder, arguments.perfetto_url) as site,
@@ -109,11 +109,6 @@ def _print_link(server: FolderServer, folder: str, num_runs: int) -> None:
     if "SSH_CONNECTION" in os.environ:
         print(_format_ssh_hint(server.server_port))
     print("The link grants read access: keep it private. Press Ctrl-C to stop.", flush=True)
-
-
-def _open_folder(name: str) -> RunFolder:
-    """Return the folder that ``name`` is; for a trace or a folder of traces, the run folder."""
-    return RunFolder(find_run_folder(name))
 
 
 def _parse_web_address(text: str) -> str:

@@ -11,6 +11,7 @@ from kinetoscope.cli import run_rows_job
 from kinetoscope.cli.run_rows_job import find_run
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
+from kinetoscope.report.descriptions import describe_saving
 from kinetoscope.server.run_search import find_runs
 from support.view_server import command_of
 from trainsim import Fault, Settings, simulate
@@ -51,8 +52,10 @@ def test_the_row_of_a_run_is_what_its_report_says_and_the_list_finds_it(recorded
     report = kinetoscope.analyze(recorded / "slow")
     assert (row.num_steps, row.step_ns, row.mfu) == tuple(report.run[name] for name in ("num_steps", "step_ns", "mfu"))
     assert row.finding == report.findings[0].title
-    assert row.saving_ns == report.findings[0].saving_ns_per_step
+    assert row.saving == describe_saving(report.findings[0], report.run)
     assert (row.ranks, row.hosts) == ([0, 1], report.run["hosts"])
+    assert row.overview["findings"][0].startswith(f"{row.finding}: ")
+    assert row.overview["breakdowns"][0]["step_ns"] == row.step_ns
     assert row.peak_bytes == max((one.peak_bytes for one in report.memory), default=None)
 
 

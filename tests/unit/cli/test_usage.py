@@ -25,7 +25,6 @@ def two_traces(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "command",
     [
-        "merge -o out.json rank0.json --batches 5-x",
         "convert rank0.json -o out.txt",
         "convert rank0.json rank1.json -o out.json",
         "check rank0.json --repair out.pftrace",
@@ -45,7 +44,9 @@ def test_an_output_is_required(verb, capsys):
     assert capsys.readouterr().err == "error: Missing output file. Pass -o OUTPUT.\n"
 
 
-@pytest.mark.parametrize("arguments", ["rank0.json --ranks none", "rank0.json --last -1", ""])
+@pytest.mark.parametrize(
+    "arguments", ["rank0.json --ranks none", "rank0.json --last -1", "rank0.json --batches 5-x", ""]
+)
 def test_arguments_that_cannot_be_read_or_are_missing_are_exit_code_2_and_one_line(arguments, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["merge", "-o", "out.json", *arguments.split()])
@@ -111,7 +112,7 @@ def test_a_file_that_kinetoscope_did_not_write_is_replaced_only_with_force(comma
     "command",
     [command for command in COMMANDS if command.startswith("merge") or "pftrace" in command or "parquet" in command],
 )
-def test_a_file_that_kinetoscope_wrote_is_replaced_without_asking(command, tmp_path, capsys):
+def test_a_file_that_kinetoscope_wrote_is_replaced_without_a_question(command, tmp_path, capsys):
     for _ in range(2):
         assert main(command.split()) == 0
     assert capsys.readouterr().err == ""
