@@ -106,9 +106,9 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "load":
-        from kinetoscope.frames.module_table import build_modules_with
+        from kinetoscope.frames.module_table import set_module_builder
 
-        build_modules_with(
+        set_module_builder(
             lambda traces: import_module("kinetoscope.analysis.modules.table").build_module_table(traces)
         )
     if name in ("analyze", "compare"):

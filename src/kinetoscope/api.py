@@ -180,7 +180,7 @@ def _make_idle_profiler(reason: Exception) -> Profiler:
     """Return a profiler that records nothing, and log the reason."""
     _log.warning("Nothing is recorded; training continues. %s", reason)
     profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
-    profiler.lifecycle.tolerates_active_run = True
+    profiler.lifecycle.tolerates_active_run, profiler.lifecycle.requires_recorder = True, False
     return profiler
 
 

@@ -11,7 +11,7 @@
     │   └── NoActivitiesError     (also AssertionError)           no activity at all
     ├── MarkerError           (also RuntimeError)                 start and finish out of order
     ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
-    │   └── NothingRecordedError  (also AssertionError)           results asked for before there are any
+    │   └── NothingRecordedError  (also AssertionError)           results requested before there are any
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
     ├── OutputError           (also OSError)                      a file that cannot be written, such as on a full disk
     ├── UploadError           (also OSError)                      a store that does not hold what was uploaded

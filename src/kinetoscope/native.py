@@ -33,6 +33,12 @@ def why_not_recorded() -> str:
     return "The native extension was built without the recorder, which Windows does not have."
 
 
+def require_extension() -> None:
+    """Raise `NativeExtensionError` where the extension cannot be used at all."""
+    if _REASON:
+        raise NativeExtensionError(_REASON)
+
+
 def require_recorder() -> None:
     """Raise `NativeExtensionError` where nothing can be recorded."""
     if reason := why_not_recorded():

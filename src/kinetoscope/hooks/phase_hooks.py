@@ -110,9 +110,10 @@ class BackwardWatch:
 
 
 class PhaseHooks:
-    """While installed, reports the phases of one thread to ``pulse``, which must be open.
+    """While installed, reports the phases of one thread to ``pulse``.
 
-    The thread is the one that installed it or that called `follow_thread` since. Without torch nothing happens.
+    The thread is the one that installed it or that called `follow_thread` since. Without torch, or without an open
+    pulse, nothing happens.
     """
 
     def __init__(self, pulse: PulseRecorder) -> None:
@@ -123,8 +124,9 @@ class PhaseHooks:
         """Functions that write checkpoints, whose modules are not loaded yet."""
 
     def install(self) -> None:
-        """Install the hooks, unless they are installed or torch is not loaded."""
-        if not self._is_installed and hasattr(sys.modules.get("torch"), "autograd"):
+        """Install the hooks, unless they are installed, torch is not loaded, or the pulse is not open."""
+        has_torch = hasattr(sys.modules.get("torch"), "autograd")
+        if not self._is_installed and has_torch and self._pulse.writer is not None:
             self._is_installed = True
             self._pulse.writer.watch_thread(get_ident())
             self._hook_optimizers()
@@ -186,7 +188,7 @@ class PhaseHooks:
         try:  # `suppress` takes 20 times as long, and evaluations come here thousands of times
             if writer is not None and writer.has_no_graph() and not _is_in_module_call(sys._getframe(1)):
                 writer.enter(_OTHER)
-        except OSError:  # of a clock: torch leaves such stretches anywhere, also while it compiles
+        except OSError:  # of a clock; the caller may be torch itself, also while it compiles
             pass
         return result
 
