@@ -50,7 +50,7 @@ def _rewritten(text: str, origin: Path) -> str:
 
 
 def _page_of(target: str, origin: Path) -> str:
-    """The page of what a document links to; what it says where there is none."""
+    """Return the page of a linked document, or the link itself where there is none."""
     path = os.path.relpath(os.path.normpath(origin.parent / target), ROOT)
     if path in FROM_FILES:
         return f"/generated/{FROM_FILES[path]}"

@@ -22,7 +22,7 @@ NOT_THRESHOLDS = {
     "straggler_groups._MAX_LATE_ONCE",
     "straggler_groups._MAX_RANKS_TO_SPARE",
     "straggler_groups._MAX_ROUNDS",
-    "rules.exposed_copy._AT_ONCE",
+    "rules.exposed_copy._INSTANT_SPEEDUP",
     "rules.host_bound._MAX_NAME_LENGTH",
     "rules.recompilation._MAX_FUNCTION_LENGTH",
     "rules.recompilation._MAX_GUARD_LENGTH",
