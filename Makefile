@@ -87,7 +87,7 @@ test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make 
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=200 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
-	KINETOSCOPE_COMPARISONS=50 KINETOSCOPE_REAL_PAIRS=20 KINETOSCOPE_ALL_TRAININGS=1 \
+	KINETOSCOPE_COMPARISONS=50 KINETOSCOPE_REAL_PAIRS=20 KINETOSCOPE_LONG_TESTS=1 \
 	KINETOSCOPE_SIMULATED_RUNS=50 KINETOSCOPE_RANDOM_RUNS=200 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/uploads/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_hangs.py tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_run_command.py tests/integration/test_slow_steps.py tests/docs/test_tutorials.py tests/integration/test_damaged_spools.py tests/integration/test_hostile_folders.py tests/integration/test_spool_folder.py \
@@ -127,7 +127,7 @@ test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C un
 	KINETOSCOPE_MUTATED_TRACES=1800 KINETOSCOPE_MUTATED_FOLDERS=200 \
 	$(PYTEST) --timeout 600 $(or $(TESTS),$(OF_NATIVE)) --ignore tests/unit/frames/test_foreign_parquet.py
 
-test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and parts of it for macOS and Windows (first time: minutes)
+test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and for macOS and Windows (first time: minutes)
 	$(BIN)/python -m pytest tests/unit/test_portability.py
 
 # Debian only. Unpacks QEMU and a Python for ARM into build/arm, 400 MB.
@@ -164,7 +164,7 @@ bench-composer: $(COMPOSER_VENV)/stamp  ## measure: Measure a Trainer with our p
 bench-traceml: $(VENV)/traceml.stamp  ## measure: Run the same jobs under TraceML and under ours: docs/compat/traceml.md (5 minutes)
 	$(BIN)/python -m benchmarks --only traceml
 
-# HolisticTraceAnalysis asks for JupyterLab, which its analyses do not need: hence --no-deps.
+# HolisticTraceAnalysis requires JupyterLab, which its analyses do not need: hence --no-deps.
 $(HTA_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(HTA_VENV)
 	$(HTA_VENV)/bin/pip install --quiet --upgrade pip
@@ -237,7 +237,7 @@ bench-report: $(VENV)/test.stamp  ## measure: Measure the report in Chromium; dr
 bench: $(VENV)/bench.stamp  ## measure: Measure, print the ratios, write benchmarks/results
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
-dist: $(VENV)/dist.stamp  ## build: Build the sdist and the wheels into dist/, and try each on every Python here (10 minutes, needs a network)
+dist: $(VENV)/dist.stamp test-targets  ## build: Build the sdist and the wheel into dist/, try each on every Python here, and link the C for macOS and Windows (15 minutes, needs a network)
 	$(BIN)/python tests/distribution/make_dist.py dist
 
 # Any Python 3.11 or later of the GPU machine takes the wheels; the kit needs a network only here.

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "spool": {"core", "formats", "native"},
     "pulse": {"core", "formats", "native"},
     "hooks": {"core", "pulse"},
-    "variants": {"hooks"},
+    "variants": {"core", "hooks"},
     "recording": {"core", "formats", "spool", "pulse", "hooks", "native"},
     "torch": {"core", "formats", "pages", "hooks", "recording", "native"},
     "uploads": {"core", "formats"},
@@ -248,6 +248,14 @@ def test_the_architecture_page_fits_two_screens_and_its_files_exist():
     files = re.findall(r"`(\w+/[\w/]+\.py)`", ARCHITECTURE)
     roots = (SOURCE, SOURCE / "recording", ROOT)
     assert not [file for file in files if not any((root / file).exists() for root in roots)]
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_the_docstring_of_a_package_names_existing_modules(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    listed = re.findall(r"(?<!`)`(\w+)`(?!`)", docstring)
+    known = {part for module in MODULES for part in module.split(".")}
+    assert not [name for name in listed if name not in known]
 
 
 LIVE_PACKAGES = ("hooks", "recording", "sources", "core")

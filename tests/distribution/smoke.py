@@ -55,7 +55,7 @@ def check_package() -> None:
 def check_file_commands(traces: list[Path], folder: Path) -> None:
     """Check reading and writing of files, on all systems."""
     require(f"kinetoscope {kinetoscope.__version__} (" in command("--version"), "--version says it")
-    require("nothing wrong (20 events)" in command("check", traces[0]), "a trace is checked")
+    require("no faults (20 events)" in command("check", traces[0]), "a trace is checked")
     command("info", *traces)
     command("merge", "-o", folder / "merged.json", *traces)
     spans = kinetoscope.load(folder / "merged.json").spans.collect()

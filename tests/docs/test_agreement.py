@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kinetoscope.cli
+from kinetoscope.experiments.trackers import TRACKERS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -77,3 +78,12 @@ def test_commands_in_a_document_have_verbs_and_options_of_the_help(document):
         parser, _ = kinetoscope.cli._build_parser(command[0])
         takes_value = {option: action.nargs != 0 for action in parser._actions for option in action.option_strings}
         assert {*own_options(command, takes_value)} <= {*takes_value}, command
+
+
+def test_the_page_of_try_lists_the_variables_that_disable_trackers():
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", text_of("docs/try.md").partition("## Experiment trackers")[2], re.M)
+    listed = {name: dict(re.findall(r"`(\w+)=?(\w*)`", cell)) for name, cell in rows if "`" in cell}
+    assert listed == {
+        name: {variable: "" if "{folder}" in value else value for variable, value in variables.items()}
+        for name, variables in TRACKERS.items()
+    }

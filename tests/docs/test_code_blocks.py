@@ -73,7 +73,7 @@ def test_each_block_is_code_that_a_test_runs_or_says_why_it_is_not(document):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with what the pages speak of: runs of one training, and traces of torch's own profiler."""
+    """A folder with the runs of a script, and the traces of torch's profiler, that the pages name."""
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("pages")
     names = training(torch)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -14,6 +13,7 @@ import pytest
 
 from kinetoscope.core.job import ranks
 from support.fork_server import KINETOSCOPE_MODULES, TORCH_MODULES, run_command, run_with_torch, start_forked
+from support.free_ports import free_port
 
 # Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """
@@ -195,12 +195,6 @@ def rank_script(tmp_path: Path) -> Path:
     script = tmp_path / "rank.py"
     script.write_text(f"import gc\ngc.disable()\n{RANK}\nos._exit(0)\n")
     return script
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...] = (0, 1)) -> list[str]:

@@ -63,14 +63,22 @@ def cluster(distributed):
 
 
 @pytest.fixture(scope="module")
-def client(distributed, cluster):
+def connected(distributed, cluster):
     with distributed.Client(cluster, set_as_default=False) as client:
         yield client
 
 
 @pytest.fixture
+def client(connected):
+    """A client of the cluster. Two workers run: one that was killed is started again, in the folder of this process at
+    that moment, which the next test may change."""
+    wait_for(lambda: len(connected.scheduler_info()["workers"]) == 2)
+    return connected
+
+
+@pytest.fixture
 def watched(distributed, client):
-    """An executor of the cluster, and what was asked of it."""
+    """An executor of the cluster, and the futures of its tasks."""
 
     class Watched(distributed.cfexecutor.ClientExecutor):
         def submit(self, *args, **kwargs):
@@ -107,7 +115,6 @@ def full_hands(client):
     """Both workers have something to do until the end of the block; what they get meanwhile waits behind it."""
     from distributed import Event
 
-    wait_for(lambda: len(client.scheduler_info()["workers"]) == 2)  # one that was killed is started again
     wait_for(lambda: not busy_workers(client))  # with what is left of the test before
     name = f"end of {time.monotonic_ns()}"
     waiting = [
@@ -120,7 +127,7 @@ def full_hands(client):
 
 
 def worker_given_work(client):
-    """The address and the process of a worker, once each has something to do beside what fills its hands."""
+    """The address and the process of a worker, once each has a task in addition to those that occupy its threads."""
     wait_for(lambda: all(len(keys) > 1 for keys in client.processing().values()))
     return client.run(os.getpid).popitem()
 

@@ -89,7 +89,7 @@ def test_traces_go_through_pipes(file):
 def test_a_good_trace_has_nothing_wrong_with_it(file):
     done = kinetoscope("check", file)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"nothing wrong (50 events)" in done.stdout
+    assert b"no faults (50 events)" in done.stdout
 
 
 def test_faults_are_reported_and_repaired(tmp_path):
@@ -136,7 +136,7 @@ def test_many_files_are_repaired_into_a_folder_and_those_that_cannot_be_are_name
     assert done.returncode == 1
     assert sorted(path.name for path in (tmp_path / "fixed").iterdir()) == ["rank0.json", "rank1.json"]
     printed = done.stdout.decode().splitlines()
-    assert f"  Written anew: {tmp_path}/fixed/rank0.json" in printed
+    assert f"  Rewritten without a change: {tmp_path}/fixed/rank0.json" in printed
     assert f"  Repaired: {tmp_path}/fixed/rank1.json" in printed
     assert printed[-1] == "  Not repaired: it cannot be read."
 
@@ -152,7 +152,7 @@ def test_two_files_of_one_name_do_not_replace_each_other(file, tmp_path):
 def test_a_trace_is_repaired_from_one_pipe_into_another(file):
     done = kinetoscope("check", "-", "--repair", "-", stdin=trace()[:-60])
     assert len(json.loads(done.stdout)["traceEvents"]) == 49
-    assert done.stderr.startswith(b"-: not as it should be (49 events).")
+    assert done.stderr.startswith(b"-: faults found (49 events).")
 
 
 def test_ranks_within_a_merged_trace_are_not_missing(tmp_path):
@@ -161,7 +161,7 @@ def test_ranks_within_a_merged_trace_are_not_missing(tmp_path):
         (tmp_path / f"{rank}.json").write_bytes(trace(distributedInfo=info))
     kinetoscope("merge", "-o", tmp_path / "two.json", tmp_path / "0.json", tmp_path / "1.json")
     done = kinetoscope("check", tmp_path / "two.json", tmp_path / "2.json")
-    assert (done.returncode, done.stdout.count(b"nothing wrong")) == (0, 2)
+    assert (done.returncode, done.stdout.count(b"no faults")) == (0, 2)
 
 
 def test_from_parquet_to_perfettos_format(file, tmp_path):
@@ -238,7 +238,7 @@ def test_a_device_is_refused(device):
 def test_process_substitution_is_read_like_standard_input(file):
     command = f"{sys.executable} -m kinetoscope check <(cat '{file}')"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, check=False)
-    assert done.stdout.endswith(b": nothing wrong (50 events).\n"), done.stderr
+    assert done.stdout.endswith(b": no faults (50 events).\n"), done.stderr
 
 
 def test_loading_a_named_pipe_or_one_in_a_list_is_an_error(tmp_path):

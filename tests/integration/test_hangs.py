@@ -24,7 +24,7 @@ LONG_S = 120
 MIN_HANG_S, MIN_HEALTHY_HANG_S = 1.0, 4.0
 """Minimal duration of a phase. Without a hang, a machine that stalls for seconds must not trigger the watchdog."""
 
-all_trainings = pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long")
+in_long_tests = pytest.mark.skipif("KINETOSCOPE_LONG_TESTS" not in os.environ, reason="in make test-long")
 
 
 class Training:
@@ -176,9 +176,9 @@ def test_long_phase_is_no_hang(kind, start, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "num_greedy"),
     [
-        pytest.param("busy", 1, marks=all_trainings),
-        pytest.param("busy", 8, marks=all_trainings),
-        pytest.param("computing", 1, marks=all_trainings),
+        pytest.param("busy", 1, marks=in_long_tests),
+        pytest.param("busy", 8, marks=in_long_tests),
+        pytest.param("computing", 1, marks=in_long_tests),
         ("computing", 8),
     ],
 )

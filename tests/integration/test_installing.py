@@ -50,7 +50,7 @@ def write_compiler(folder, script):
     return compiler
 
 
-# What pip has the backend do; pip itself, and asking for the metadata before, take twice as long.
+# The call of the backend alone: pip itself, and its query of the metadata, take twice as long.
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -152,6 +152,6 @@ def test_without_the_recorder_training_continues_and_files_are_read_and_merged(s
     assert installed_python(tmp_path, "-c", TRAINING) == "trained\n"
     assert not (tmp_path / "run").exists()
     (tmp_path / "rank0.json").write_text(TRACE)
-    assert "nothing wrong" in installed_command(tmp_path, "check", "rank0.json")
+    assert "no faults" in installed_command(tmp_path, "check", "rank0.json")
     assert "Merged 1 file of 1 rank" in installed_command(tmp_path, "merge", "-o", "merged.json", "rank0.json")
     assert "1" in installed_command(tmp_path, "info", "merged.json")

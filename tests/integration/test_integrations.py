@@ -110,7 +110,7 @@ def test_evaluation_on_the_training_data_is_distinguished(trainer, tmp_path):
 def test_a_slow_dataset_is_the_first_finding_and_named_by_its_line(trainer, tmp_path):
     train(trainer, tmp_path / "c", integrate(trainer, tmp_path / "run", quiet=True, diagnose=True), wait_s=0.01)
     findings = kinetoscope.analyze(tmp_path / "run").findings
-    first = next(one for one in findings if one.kind != "processor_contention")  # of whatever runs beside the tests
+    first = next(one for one in findings if one.kind != "processor_contention")  # of other processes
     lines = SCRIPT.read_text().splitlines()
     planted = next(number for number, line in enumerate(lines, 1) if "# PLANTED" in line)
     assert (first.kind, first.where.lines) == ("input_bound", (f"{SCRIPT.name}:{planted}",))

@@ -30,7 +30,7 @@ for _ in range(20_000):  # into several chunks
 for _ in range(500):
     span.begin()  # into a track that grows
 [(*_, num_dropped, chunks)] = recorder.take_at_close()
-print(recorder.trouble, num_dropped, sum(chunk.header[:7] == b"KSCHUNK" for chunk in chunks))
+print(recorder.spool_errno, num_dropped, sum(chunk.header[:7] == b"KSCHUNK" for chunk in chunks))
 """
 
 
@@ -52,12 +52,12 @@ def recorded(folder: Path, environment: dict[str, str]) -> list[int]:
 
 
 def test_an_interrupted_allocation_is_tried_again(tmp_path, interrupted):
-    trouble, num_dropped, num_chunks = recorded(tmp_path, interrupted)
-    assert (trouble, num_dropped) == (0, 0)
+    spool_errno, num_dropped, num_chunks = recorded(tmp_path, interrupted)
+    assert (spool_errno, num_dropped) == (0, 0)
     assert num_chunks > 1
 
 
 def test_recording_continues_in_memory_if_every_try_is_interrupted(tmp_path, interrupted):
-    trouble, num_dropped, num_chunks = recorded(tmp_path, interrupted | {"ALWAYS": "1"})
-    assert (trouble, num_dropped) == (errno.EINTR, 0)
+    spool_errno, num_dropped, num_chunks = recorded(tmp_path, interrupted | {"ALWAYS": "1"})
+    assert (spool_errno, num_dropped) == (errno.EINTR, 0)
     assert num_chunks > 1

@@ -11,7 +11,7 @@ from support.autoinstrumented_runs import KINETOSCOPE, frame_of, run, run_record
 
 pytest.importorskip("torch")
 
-TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "libraries.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "libraries.py"
 HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
 STEPS = {
     "optuna": [24] * 4,
@@ -37,9 +37,9 @@ def its_library_is_here(kind):
 @pytest.mark.parametrize("kind", STEPS)
 def test_each_training_run_of_a_library_is_found_with_all_its_steps(kind, tmp_path):
     if kind in IN_ONE_PROCESS:
-        done = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+        done = run_recorded("-o", "run", command=[PROGRAM, kind], folder=tmp_path)
     else:
-        done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, TRAININGS, kind, folder=tmp_path)
+        done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, PROGRAM, kind, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     pulses = sorted(folder.parent for pattern in ("run*/pulse", "run*/*/pulse") for folder in tmp_path.glob(pattern))
     assert [len(frame_of(folder)) for folder in pulses] == STEPS[kind]
@@ -48,7 +48,7 @@ def test_each_training_run_of_a_library_is_found_with_all_its_steps(kind, tmp_pa
 
 @pytest.mark.parametrize("kind", ["thinc"])
 def test_a_library_without_torchs_optimizers_and_loaders_is_reported_in_one_line(kind, tmp_path):
-    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, TRAININGS, kind, folder=tmp_path)
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, PROGRAM, kind, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if "nothing was recorded" in line]
     assert "0 optimizer steps, 0 fetches and 24 backward passes" in line

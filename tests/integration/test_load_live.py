@@ -82,24 +82,24 @@ WITH_WORKER = """
 import os, sys
 from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
-asked, answered = os.pipe(), os.pipe()
+requests, replies = os.pipe(), os.pipe()
 def schedule(state):
     return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 1 else ProfilerAction.ACTIVE
 profiler = Profiler(schedule, MemoryTraceHandler(), spool_folder=sys.argv[1]).start()
 if os.fork() == 0:
-    while os.read(asked[0], 1) == b"+":
+    while os.read(requests[0], 1) == b"+":
         with profiler.marker("item"):
             pass
-        os.write(answered[1], b"+")
+        os.write(replies[1], b"+")
     os._exit(0)
 for batch in profiler.batches(range(3)):
-    os.write(asked[1], b"+")
-    os.read(answered[0], 1)
+    os.write(requests[1], b"+")
+    os.read(replies[0], 1)
     if batch == 2:
         profiler.lifecycle.drain(30)
         print("ready", flush=True)
         sys.stdin.readline()
-os.write(asked[1], b"-")
+os.write(requests[1], b"-")
 profiler.close()
 """
 

@@ -147,7 +147,7 @@ def test_memory_kept_by_a_dataset_is_no_certain_leak_and_no_kept_loss(tmp_path, 
 
 
 def train_with_closures(folder, optimizer_of, num_batches):
-    """Train on batches of one size, each in a closure of an optimizer that asks for it; return the report."""
+    """Train on batches of one size, each in a closure of an optimizer that requires it; return the report."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = optimizer_of(model.parameters())

@@ -12,7 +12,7 @@ import pytest
 
 from kinetoscope.cli import main
 from kinetoscope.core.job.ranks import Attempt, Ranks
-from kinetoscope.formats.manifest import RankClosed, RanksBeside, RankStarted, TraceFinished, append_entry
+from kinetoscope.formats.manifest import ConcurrentRanks, RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.merge.merge_mark import is_being_merged
 
@@ -24,7 +24,7 @@ def save(folder: Path, rank: int) -> None:
     """Write a rank's trace and manifest, as its handler does."""
     ranks = Ranks(rank, rank, NUM_RANKS, NUM_RANKS)
     append_entry(folder, rank, RankStarted(ranks, Attempt("a", 0, os.getpid(), f"now{rank}", os.uname().nodename)))
-    append_entry(folder, rank, RanksBeside([f"now{other}" for other in range(rank)], f"now{rank}"))
+    append_entry(folder, rank, ConcurrentRanks([f"now{other}" for other in range(rank)], f"now{rank}"))
     header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": rank, "cycle": 0}}
     path = folder / f"rank{rank}.json"
     path.write_text(json.dumps(header | {"traceEvents": [EVENT | {"name": f"rank {rank}"}]}))

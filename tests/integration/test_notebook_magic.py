@@ -3,8 +3,6 @@
 import pytest
 
 import kinetoscope
-from kinetoscope.errors import SettingsError
-from kinetoscope.integrations import notebook
 from support.autoinstrumented_runs import frame_of
 from support.notebook_kernel import run_cells
 
@@ -135,25 +133,3 @@ def test_an_unknown_argument_is_an_error_of_the_cell(shown):
 def test_nothing_is_left_behind(shown):
     assert printed(shown["left"], "stdout").split() == ["[]", "[]", "False", "None", "False", "False"]
     assert printed(shown["unload"], "stdout").split() == ["False"]
-
-
-class Shell:
-    user_ns = {"folder": "runs/x"}
-
-
-@pytest.mark.parametrize("line", ["'runs/x", "--diagnos runs/x", "-o runs/x"])
-def test_a_line_that_is_no_arguments_is_refused_with_the_forms_there_are(line):
-    with pytest.raises(SettingsError, match=r"After %%kinetoscope.*%%kinetoscope --diagnose runs/mine"):
-        notebook.profile_cell(Shell(), line, "")
-
-
-@pytest.mark.parametrize(
-    "line", ["--diagnose runs/x", "runs/x --diagnose", "--diagnose 'runs/x'", "folder, torch=False --diagnose"]
-)
-def test_diagnose_may_be_an_option_as_in_the_command(line, monkeypatch):
-    made = []
-    monkeypatch.setattr(notebook, "ProfileArguments", lambda out="", **options: made.append((out, options)))
-    notebook._parse_line(line, Shell.user_ns)
-    ((out, options),) = made
-    assert out == "runs/x"
-    assert options["diagnose"] is True

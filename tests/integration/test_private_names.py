@@ -89,7 +89,7 @@ def names_of(events):
 
 
 OF_RANKS = str(of_recording.default_store)
-OF_HANGS = str(of_recording.dump_flight_recorder)  # only a hang asks for it
+OF_HANGS = str(of_recording.dump_flight_recorder)  # it is only called at a hang
 IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_HANGS)]
 WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sources.compilation_callbacks)]
 
@@ -98,7 +98,7 @@ def test_nothing_is_reported_and_everything_recorded_if_all_names_exist(tmp_path
     output, (events,) = run_without("", tmp_path / "run")
     assert "does not have" not in output
     found = names_of(events)
-    assert {"forward", "aten::linear", "DataLoader", "compile/compiled", "memory holders were looked for"} <= found
+    assert {"forward", "aten::linear", "DataLoader", "compile/compiled", "memory holders were scanned"} <= found
 
 
 @pytest.mark.parametrize("name", IN_ONE_PROCESS)

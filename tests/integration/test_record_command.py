@@ -15,6 +15,7 @@ from kinetoscope.cli import main
 from kinetoscope.formats.record_request import RecordRequest, request_sequence
 from kinetoscope.pulse.layout import RequestState
 from kinetoscope.pulse.snapshot import read_run_snapshot
+from support.fork_server import KINETOSCOPE_MODULES, RUN_COMMAND, start_forked
 from support.polling import wait_for
 from support.trace_processor.trace_processor import load
 
@@ -37,7 +38,7 @@ sys.exit(3)
 
 
 class Job:
-    """Ranks of one run that train until they are asked to stop."""
+    """Ranks of one run that train until they are requested to stop."""
 
     def __init__(self, folder, num_ranks):
         self.folder, self.stop = folder / "run", folder / "stop"
@@ -51,7 +52,7 @@ class Job:
             words = [sys.executable, program, self.folder, self.stop]
             self.ranks.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
 
-    def asked(self):
+    def requests(self):
         return {snapshot.header.process.ranks.rank: snapshot.header.request for snapshot in self.snapshots()}
 
     def snapshots(self):
@@ -97,7 +98,7 @@ def test_two_ranks_record_the_same_steps_and_go_on(start, capsys):
     outcomes = [rank["outcome"] for rank in found["ranks"]]
     if code:  # on a machine that stands still for long, a rank may be late: then it is named
         assert "late" in outcomes
-        pytest.skip("this machine is too slow to ask two ranks in time")
+        pytest.skip("this machine is too slow to request two ranks in time")
     assert outcomes == ["saved", "saved"]
     expected = list(range(found["first_step"], found["first_step"] + 4))
     for rank in found["ranks"]:
@@ -114,17 +115,32 @@ def test_one_rank_of_two_and_its_summary(start, capsys):
     printed = capsys.readouterr().out
     assert "3 steps" in printed
     assert "Recorded: " in printed
-    assert {rank: asked.state for rank, asked in job.asked().items()} == {0: RequestState.NONE, 1: RequestState.SAVED}
+    states = {rank: request.state for rank, request in job.requests().items()}
+    assert states == {0: RequestState.NONE, 1: RequestState.SAVED}
     assert [path.name[-13:] for path in (job.folder / "traces").glob("ep*.json.gz")] == ["rank1.json.gz"]
 
 
-def test_one_of_simultaneous_requests_is_answered_and_the_others_refused(start):
+AT_ONCE = """
+import os, sys, time
+go = sys.argv.pop(1)
+open(f"{go}-{os.getpid()}", "w").close()
+while not os.path.exists(go):
+    time.sleep(0.001)
+"""
+AT_ONCE += RUN_COMMAND
+
+
+def test_one_of_simultaneous_requests_is_answered_and_the_others_refused(start, tmp_path):
+    """Processes that import our modules first may be seconds apart, as long as a recording takes."""
+
     job = start(1)
-    command = [sys.executable, "-m", "kinetoscope", "record", str(job.folder), "--num-steps", "3"]
-    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    printed = [(*process.communicate(timeout=LONG_S), process.returncode) for process in asking]
-    assert sum("Recorded: " in output for output, _, _ in printed) == 1, printed
-    refused = [errors for output, errors, _ in printed if "Recorded: " not in output]
+    modules, arguments = (*KINETOSCOPE_MODULES, "kinetoscope.cli.record"), ("record", job.folder, "--num-steps", "3")
+    commands = [start_forked(modules, AT_ONCE, tmp_path / "at_once", *arguments) for _ in range(4)]
+    wait_for(lambda: len(list(tmp_path.glob("at_once-*"))) == len(commands))
+    (tmp_path / "at_once").touch()
+    printed = [command.wait(LONG_S) for command in commands]
+    assert sum("Recorded: " in done.stdout for done in printed) == 1, printed
+    refused = [done.stderr for done in printed if "Recorded: " not in done.stdout]
     assert all("Another request" in errors or "in progress" in errors or "not over" in errors for errors in refused)
     assert len(list((job.folder / "traces").glob("ep*.json.gz"))) == 1
 
@@ -133,7 +149,7 @@ def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_s
     job = start(1)
 
     def end_while_it_records():
-        job.wait_for(lambda: job.asked()[0].state is RequestState.RECORDS)
+        job.wait_for(lambda: job.requests()[0].state is RequestState.RECORDS)
         recorded = job.snapshots()[0].step
         job.wait_for(lambda: (job.snapshots()[0].step or 0) > recorded + 3)
         job.stop.touch()
@@ -144,7 +160,7 @@ def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_s
     ending.join()
     printed = capsys.readouterr()
     if "of 100 steps recorded" not in printed.err and code == 0:
-        pytest.skip("this machine stood still while the job recorded 100 steps")
+        pytest.skip("this machine was suspended while the job recorded 100 steps")
     assert code == 1
     assert re.fullmatch(r"error: \d+ of 100 steps recorded, the job ended\.\n", printed.err), printed.err
     assert "Recorded: " in printed.out
@@ -160,7 +176,7 @@ def test_forbidden_request_changes_nothing_and_the_next_is_answered(start, tmp_p
     path.symlink_to(tmp_path / "other")
     before = job.snapshots()[0].step
     job.wait_for(lambda: job.snapshots()[0].step > before + 200)  # for seconds, it has looked each second
-    assert job.asked()[0].sequence == 0
+    assert job.requests()[0].sequence == 0
     path.unlink()
     path.with_name("kept").rename(path)
     assert main(["record", str(job.folder), "--num-steps", "2"]) == 0
@@ -175,11 +191,11 @@ def test_a_request_that_is_seen_half_written_is_taken_once_it_is_whole(start):
     with path.open("r+b") as file:
         file.write(request.encoded()[:100])  # the sequence is there, and the checksum is not
     job.wait_for(lambda: job.snapshots()[0].step > rank.step + 150)  # for over a second, with at least one refresh
-    assert job.asked()[0].sequence == 0
+    assert job.requests()[0].sequence == 0
     with path.open("r+b") as file:
         file.write(request.encoded())
-    job.wait_for(lambda: job.asked()[0].sequence == request.sequence)
-    assert job.asked()[0].state is RequestState.WAITS
+    job.wait_for(lambda: job.requests()[0].sequence == request.sequence)
+    assert job.requests()[0].state is RequestState.WAITS
 
 
 def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start, tmp_path, capsys):
@@ -197,11 +213,11 @@ def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start
 def test_training_that_ends_before_the_window_reports_it(start, capsys):
     """It is stopped once it has taken the request, some seconds before the first step."""
     job = start(1)
-    asking = subprocess.Popen(
+    command = subprocess.Popen(
         [sys.executable, "-m", "kinetoscope", "record", str(job.folder)], stderr=subprocess.PIPE, text=True
     )
-    job.wait_for(lambda: job.asked()[0].sequence == 1)
+    job.wait_for(lambda: job.requests()[0].sequence == 1)
     job.end()
-    _, printed = asking.communicate(timeout=LONG_S)
-    assert asking.returncode == (0 if not printed else 1)
-    assert "it ended before them" in printed or job.asked()[0].state is RequestState.SAVED
+    _, printed = command.communicate(timeout=LONG_S)
+    assert command.returncode == (0 if not printed else 1)
+    assert "it ended before them" in printed or job.requests()[0].state is RequestState.SAVED

@@ -77,25 +77,25 @@ def test_recovered_spans_have_the_epoch_in_which_they_began(tmp_path):
 WORKER = """
 import os, sys, threading
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-asked, answered = os.pipe(), os.pipe()
+requests, replies = os.pipe(), os.pipe()
 def schedule(state):
     return ProfilerAction.ACTIVE if state.timestamp.batch % 3 else ProfilerAction.ACTIVE_AND_SAVE
 with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) as profiler:
     if os.fork() == 0:
-        while (number := os.read(asked[0], 1)[0]) < 255:
+        while (number := os.read(requests[0], 1)[0]) < 255:
             with profiler.marker(f"item {number}"):
                 pass
             profiler.marker("queue", categories=("worker",)).counter({"waiting": number, "done": 100 + number})
-            os.write(answered[1], b"x")
+            os.write(replies[1], b"x")
         os._exit(0)
     for batch in profiler.batches(range(100)):
-        os.write(asked[1], bytes([batch]))
-        os.read(answered[0], 1)
+        os.write(requests[1], bytes([batch]))
+        os.read(replies[0], 1)
         if batch == 5:
             profiler.lifecycle.drain(30)
             profiler.lifecycle.services.delivery.writer.submit("Being slow", threading.Event().wait)
         if batch == 11:
-            os.write(asked[1], bytes([255]))
+            os.write(requests[1], bytes([255]))
             os.wait()
             os.kill(os.getpid(), 9)
 """

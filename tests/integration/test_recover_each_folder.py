@@ -91,7 +91,7 @@ def test_window_without_disk_space_is_kept_and_written_later(tmp_path):
         assert "No space left on device." in done.stderr
         assert "Errno" not in done.stderr
         assert f"kinetoscope recover {tmp_path / 'run'}" in done.stderr
-        assert recover(tmp_path, "--discard").returncode == 1  # it could be read: nothing asks for its deletion
+        assert recover(tmp_path, "--discard").returncode == 1  # it could be read: nothing requires its deletion
         assert len(find_spool_folders(tmp_path)) == 1
         mount(traces, "-o", "remount,size=16m")
         assert recover(tmp_path).returncode == 0
@@ -147,7 +147,7 @@ def test_two_attempts_with_equal_pid_killed_at_one_batch_are_not_confused(same_p
 WORKER = """
 import os, sys, threading
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-asked, answered = os.pipe(), os.pipe()
+requests, replies = os.pipe(), os.pipe()
 saving = threading.Event()
 
 class Killed(JSONTraceHandler):
@@ -157,8 +157,8 @@ class Killed(JSONTraceHandler):
 
     def window_opened(self, state):
         if state.timestamp.batch == 1:
-            os.write(asked[1], b"x")
-            os.read(answered[0], 1)
+            os.write(requests[1], b"x")
+            os.read(replies[0], 1)
             os.kill(os.getpid(), 9)
 
 def open_window_late():
@@ -170,11 +170,11 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, Killed(sys.argv[1] +
     open_window = profiler.lifecycle.windows.apply_action
     profiler.lifecycle.windows.apply_action = open_window_late
     if os.fork() == 0:
-        os.read(asked[0], 1)
+        os.read(requests[0], 1)
         for _ in range(5):
             with profiler.marker("item"):
                 pass
-        os.write(answered[1], b"x")
+        os.write(replies[1], b"x")
         os._exit(0)
     for batch in profiler.batches(range(2)):
         with profiler.marker("work"):

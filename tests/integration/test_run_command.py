@@ -16,7 +16,7 @@ from kinetoscope.server.run_lists import RunLists
 from support.autoinstrumented_runs import (
     BIN,
     KINETOSCOPE,
-    TRAININGS,
+    UNINSTRUMENTED,
     frame_of,
     lines_added,
     lines_of_training,
@@ -47,7 +47,7 @@ KINDS = (
     *("validation with gradients", "validation first", "kept iterator"),
     *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp", "fetched between", "rollout"),
 )
-ALL = os.environ.get("KINETOSCOPE_ALL_TRAININGS") == "1"
+ALL = os.environ.get("KINETOSCOPE_LONG_TESTS") == "1"
 
 WITH_ITS_OWN_PYTHON = ("plain", "kept iterator", "spawn workers", *RANKS)
 """Kinds recorded from a Python's first moment to its last; the others where torch is imported already."""
@@ -55,8 +55,8 @@ WITH_ITS_OWN_PYTHON = ("plain", "kept iterator", "spawn workers", *RANKS)
 
 def command_of(kind):
     if kind not in RANKS:
-        return [sys.executable, TRAININGS, kind]
-    return [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", TRAININGS, kind]
+        return [sys.executable, UNINSTRUMENTED, kind]
+    return [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", UNINSTRUMENTED, kind]
 
 
 AS_TWO_RANKS = """
@@ -81,15 +81,17 @@ def run_plain(kind, folder):
     """Return the training without us. Ranks are started as torchrun starts them, which ends with 1 when they end with
     3."""
     if kind in RANKS:
-        return run_forked((*TORCH_COMPILE_MODULES, "torch.distributed"), AS_TWO_RANKS, TRAININGS, kind, folder=folder)
+        return run_forked(
+            (*TORCH_COMPILE_MODULES, "torch.distributed"), AS_TWO_RANKS, UNINSTRUMENTED, kind, folder=folder
+        )
     if kind == "spawn workers":  # which import the script again
         return run(*command_of(kind), folder=folder)
-    return run_script(TRAININGS, kind, folder=folder)
+    return run_script(UNINSTRUMENTED, kind, folder=folder)
 
 
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory):
-    """Run a training of a kind without us and with us, once; its folder and both results."""
+def training_runs(tmp_path_factory):
+    """Run a program of a kind without and with `kinetoscope run`, once; return its folder and both results."""
 
     @functools.cache
     def train(kind):
@@ -100,15 +102,15 @@ def trainings(tmp_path_factory):
         if kind in WITH_ITS_OWN_PYTHON:
             profiled = run(KINETOSCOPE, "run", *options, *command_of(kind), folder=folder)
         else:
-            profiled = run_recorded(*options, command=[TRAININGS, kind], folder=folder)
+            profiled = run_recorded(*options, command=[UNINSTRUMENTED, kind], folder=folder)
         return folder / "runs" / "x", plain, profiled
 
     return train
 
 
 @pytest.mark.parametrize("kind", KINDS if ALL else QUICK)
-def test_training_is_recorded_without_a_change(kind, trainings):
-    folder, plain, profiled = trainings(kind)
+def test_training_is_recorded_without_a_change(kind, training_runs):
+    folder, plain, profiled = training_runs(kind)
     assert lines_of_training(plain), plain.stderr
     assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain)), (
         profiled.stderr
@@ -126,7 +128,7 @@ def test_training_is_recorded_without_a_change(kind, trainings):
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):
     """In most steps: in some, the thread loses its processor between our look at the clock and the script's."""
-    done = run_recorded("--after", 1000, "-o", "run", command=[TRAININGS, "slow phases"], folder=tmp_path)
+    done = run_recorded("--after", 1000, "-o", "run", command=[UNINSTRUMENTED, "slow phases"], folder=tmp_path)
     (times,) = [json.loads(line[len("times") :]) for line in done.stdout.splitlines() if line.startswith("times")]
     steps = frame_of(tmp_path / "run").filter(pl.col("step") > 0)
     for name, own_ns in zip(("data_wait", "forward", "backward", "optimizer"), zip(*times, strict=True), strict=True):
@@ -142,7 +144,7 @@ def test_phases_are_those_that_the_script_times_itself(tmp_path):
 )
 def test_forward_is_what_builds_the_graph_of_the_backward_pass(kind, longer, shorter, tmp_path):
     """A rollout without gradients is none, and a fetch between does not hide it."""
-    run_recorded("--after", 1000, "-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+    run_recorded("--after", 1000, "-o", "run", command=[UNINSTRUMENTED, kind], folder=tmp_path)
     steps = frame_of(tmp_path / "run").filter(pl.col("step") > 1)
     assert len(steps) > 30
     assert steps[f"{longer}_ns"].sum() > 2 * steps[f"{shorter}_ns"].sum() > 0
@@ -157,8 +159,8 @@ EVALUATED = {
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVALUATED if kind in QUICK or ALL])
-def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, trainings):
-    folder, _, _ = trainings(kind)
+def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, training_runs):
+    folder, _, _ = training_runs(kind)
     steps = frame_of(folder)
     assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED[kind]
     trained = steps.filter(pl.col("step") > 0)  # of the first, only what follows its optimizer's step is timed
@@ -167,9 +169,9 @@ def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, trainings):
 
 @pytest.mark.parametrize("option", ["--modules", "--diagnose"])
 def test_modules_are_recorded_where_an_option_asks_for_them(option, tmp_path):
-    plain = run_script(TRAININGS, "plain", folder=tmp_path)
+    plain = run_script(UNINSTRUMENTED, "plain", folder=tmp_path)
     options = (option, "--after", "3", "--num-steps", "4", "-o", "run")
-    profiled = run_recorded(*options, command=[TRAININGS, "plain"], folder=tmp_path)
+    profiled = run_recorded(*options, command=[UNINSTRUMENTED, "plain"], folder=tmp_path)
     assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain))
     modules = kinetoscope.load(tmp_path / "run").modules
     outermost = modules.filter(pl.col("depth") == 0)
@@ -177,8 +179,8 @@ def test_modules_are_recorded_where_an_option_asks_for_them(option, tmp_path):
     assert not outermost.is_empty()
 
 
-def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
-    folder, _, _ = trainings("validation")
+def test_the_only_training_run_of_a_process_is_listed_without_a_note(training_runs):
+    folder, _, _ = training_runs("validation")
     (run,) = RunLists(RunFolder(folder), "").all().runs
     assert run.notes == []
 
@@ -187,7 +189,7 @@ def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
     ("kind", "message"), [("ends early", "ended with KeyError after 3 batches"), ("too short", "--after")]
 )
 def test_a_run_that_is_too_short_says_what_to_change_in_the_words_of_the_command(kind, message, tmp_path):
-    done = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+    done = run_recorded("-o", "run", command=[UNINSTRUMENTED, kind], folder=tmp_path)
     (line,) = [line for line in done.stderr.splitlines() if "Nothing was recorded" in line]
     assert message in line
     assert "skip_first" not in line

@@ -15,7 +15,7 @@ from kinetoscope.status.health import RunState, read_run_status
 from support.autoinstrumented_runs import (
     BIN,
     KINETOSCOPE,
-    TRAININGS,
+    UNINSTRUMENTED,
     lines_added,
     run,
     run_recorded,
@@ -30,7 +30,7 @@ def test_signals_and_their_exit_codes_are_the_commands(tmp_path):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
         command = [KINETOSCOPE, "run", "-o", f"run{number}", sys.executable, "-c", script]
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert int(process.stdout.read(len(str(process.pid)))) == process.pid, "no process stays beside it"
+        assert int(process.stdout.read(len(str(process.pid)))) == process.pid, "no further process keeps running"
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == -number
@@ -122,7 +122,7 @@ def test_a_python_without_kinetoscope_says_so_in_one_sentence_and_trains(tmp_pat
 def test_script_named_kinetoscope_trains_once_and_gets_the_reason_of_no_recording(tmp_path):
     script = tmp_path / "kinetoscope.py"
     script.write_text("import torch\nprint('trained')\n")
-    (tmp_path / "torch.py").touch()  # what is asked for here is only who imports what
+    (tmp_path / "torch.py").touch()  # only imports are tested here
     done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, script, folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr == (
@@ -157,7 +157,7 @@ def test_training_is_saved_without_the_private_name_for_its_end(tmp_path):
 import sys, threading, torch
 del threading._register_atexit
 sys.argv[1:] = ["no loader"]
-exec(open({str(TRAININGS)!r}).read())
+exec(open({str(UNINSTRUMENTED)!r}).read())
 """
     )
     done = run_recorded("-o", "run", command=[script], folder=tmp_path)
@@ -166,7 +166,7 @@ exec(open({str(TRAININGS)!r}).read())
 
 
 def test_one_line_in_the_script_does_the_same(tmp_path):
-    script = f"import kinetoscope.auto, sys; sys.argv[1:] = ['no loader']; exec(open({str(TRAININGS)!r}).read())"
+    script = f"import kinetoscope.auto, sys; sys.argv[1:] = ['no loader']; exec(open({str(UNINSTRUMENTED)!r}).read())"
     settings = json.dumps({"out": str(tmp_path / "run"), "after": 2, "num_steps": 3})
     done = run(sys.executable, "-c", script, folder=tmp_path, environment={ENVIRONMENT_VARIABLE: settings})
     assert done.returncode == 3, done.stderr

@@ -8,7 +8,7 @@ from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.server.run_lists import RunLists
 from support.autoinstrumented_runs import (
-    TRAININGS,
+    UNINSTRUMENTED,
     environment_of,
     frame_of,
     lines_added,
@@ -24,9 +24,9 @@ pytest.importorskip("torch")
 
 @pytest.mark.parametrize(("kind", "num_steps"), [("sweep", [30] * 5), ("two stages", [40] * 2)])
 def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(kind, num_steps, tmp_path):
-    plain = run_script(TRAININGS, kind, folder=tmp_path)
+    plain = run_script(UNINSTRUMENTED, kind, folder=tmp_path)
     options = ("--after", "3", "--num-steps", "4", "-o", "run")
-    profiled = run_recorded(*options, command=[TRAININGS, kind], folder=tmp_path)
+    profiled = run_recorded(*options, command=[UNINSTRUMENTED, kind], folder=tmp_path)
     assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain)), (
         profiled.stderr
     )
@@ -53,7 +53,15 @@ def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(ki
     assert len(lines_added(profiled, plain)) == 2, "one window is announced, and how to look at it"
 
 
-MANY_TRAININGS = """
+def test_later_runs_are_in_the_folder_of_the_first_one_if_it_is_named_by_its_start(tmp_path):
+    """`kinetoscope run` names the folder; with ``import kinetoscope.auto`` each run would be named by its own start."""
+    (tmp_path / "many.py").write_text(MANY_RUNS.replace("import torch", "import kinetoscope.auto, torch"))
+    run_script("many.py", folder=tmp_path)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {file.name for file in folder.iterdir()} >= {"2", "3", "4"}
+
+
+MANY_RUNS = """
 import torch
 import kinetoscope.autoinstrument.instrumentation
 
@@ -68,7 +76,7 @@ for _ in range(7):
 
 
 def test_training_runs_above_the_limit_get_no_folder_and_one_line(tmp_path):
-    (tmp_path / "many.py").write_text(MANY_TRAININGS)
+    (tmp_path / "many.py").write_text(MANY_RUNS)
     done = run_recorded("-o", "run", command=["many.py"], folder=tmp_path)
     folders = [tmp_path / "run", *(tmp_path / "run" / str(number) for number in range(2, 5))]
     assert [len(frame_of(folder)) for folder in folders] == [20] * 4
@@ -80,7 +88,7 @@ def test_training_runs_above_the_limit_get_no_folder_and_one_line(tmp_path):
 def test_training_jobs_of_one_command_are_separate_runs_in_parallel_and_in_turn(tmp_path):
     environment = environment_of("-o", "sweep", folder=tmp_path)
     for num_at_once in (2, 1):
-        started = [start_recorded(environment, [TRAININGS, "no loader"], tmp_path) for _ in range(num_at_once)]
+        started = [start_recorded(environment, [UNINSTRUMENTED, "no loader"], tmp_path) for _ in range(num_at_once)]
         assert {training.wait().returncode for training in started} == {3}
     runs = [kinetoscope.analyze(tmp_path / folder).run for folder in ("sweep", "sweep-2", "sweep-3")]
     assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
@@ -92,7 +100,7 @@ def test_training_jobs_of_one_command_are_separate_runs_in_parallel_and_in_turn(
             shown = run_command(command, tmp_path / folder)
             assert message in " ".join((shown.stdout + shown.stderr).split())
             assert "A later run" not in shown.stderr
-    start_recorded(environment_of("-o", "sweep", folder=tmp_path), [TRAININGS, "no loader"], tmp_path).wait()
+    start_recorded(environment_of("-o", "sweep", folder=tmp_path), [UNINSTRUMENTED, "no loader"], tmp_path).wait()
     assert "A later run of this name is in" in run_command("status", tmp_path / "sweep").stderr
     assert "processes" not in run_command("status", tmp_path / "sweep-4").stdout
 
@@ -102,7 +110,7 @@ def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):
     launch = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     environment = {**environment_of("-o", "run", folder=tmp_path), **launch}
     for folder in (tmp_path / "run", tmp_path / "run-2"):
-        start_recorded(environment, [TRAININGS, "no loader"], tmp_path).wait()
+        start_recorded(environment, [UNINSTRUMENTED, "no loader"], tmp_path).wait()
         assert kinetoscope.analyze(folder).run["all_steps"]["num_steps"] == 36
 
 
@@ -123,7 +131,7 @@ thread.join()
 def test_training_on_another_thread_is_recorded_too(tmp_path):
     script = tmp_path / "threaded.py"
     script.write_text(THREAD)
-    done = run_recorded("-o", "run", command=[script, TRAININGS], folder=tmp_path)
+    done = run_recorded("-o", "run", command=[script, UNINSTRUMENTED], folder=tmp_path)
     assert "window recorded in 36 batches" in done.stderr
     assert done.stderr.count("registerClient") <= 1, "Kineto reports once that another thread has imported torch"
 

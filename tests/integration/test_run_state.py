@@ -28,7 +28,7 @@ with Profiler(schedule, handler, spool_folder=sys.argv[1]) as profiler:
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a training into a folder, which stops in the middle of its second window, or goes to its end."""
+    """Start a training run that records into a folder. It stops in its second window, or runs to its end."""
     processes = []
 
     def begin(how="stop"):

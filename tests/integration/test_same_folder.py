@@ -1,4 +1,4 @@
-"""Two processes that are given the same folder: the second one records beside it, and neither loses a trace."""
+"""Two processes with the same run folder: the second one records into another folder, and no trace is lost."""
 
 import pytest
 

@@ -24,7 +24,7 @@ names = {"pickle.find_class", "marshal.loads", "os.kill", "subprocess.Popen", "o
 names |= {"socket.connect", "socket.bind", "socket.getaddrinfo", "webbrowser.open", "os.exec", "os.system"}
 
 def hook(event, arguments):
-    is_signal = event == "os.kill" and arguments[1] == 0  # asks whether a process is alive
+    is_signal = event == "os.kill" and arguments[1] == 0  # checks whether a process is alive
     if event in names and not is_signal and not (event == "marshal.loads" and "importlib" in str(sys._getframe(1))):
         events.append([event, repr(arguments)[:200]])
 

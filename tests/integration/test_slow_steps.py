@@ -25,7 +25,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL"
 NUM_STEPS, EVERY = 800, 50
 SLEEP_S = 0.3  # in the program
 at_length = pytest.mark.skipif(
-    "KINETOSCOPE_ALL_TRAININGS" not in os.environ,
+    "KINETOSCOPE_LONG_TESTS" not in os.environ,
     reason="in make test-long, since a busy machine is slow, too",
 )
 WAYS = ("data_wait", "forward", "backward", "optimizer")
@@ -68,8 +68,8 @@ def assert_slow_by_own_clock(slow, ended_ns):
     """A moment between the pulse's clock and the training's may belong to the step before or after."""
     took_ns = [end - begin for begin, end in pairwise(ended_ns)]  # of step 1 and later ones
     before = took_ns[max(0, slow.step - 257) : slow.step - 1]
-    beside = took_ns[max(0, slow.step - 2) : slow.step + 1]
-    assert max(beside) > 1.1 * median(before), slow
+    neighbors = took_ns[max(0, slow.step - 2) : slow.step + 1]
+    assert max(neighbors) > 1.1 * median(before), slow
 
 
 @at_length
@@ -206,7 +206,10 @@ with kinetoscope.profile(sys.argv[1], torch=False, system=False, slow_steps=True
     kept = Path(sys.argv[1], "slow_steps", "rank0.jsonl")
     for step in profiler.batches(range(10**6)):
         time.sleep(0.3 if step in (120, 140) else 0.001)
-        if step > 140 and kept.exists() and len(kept.read_text().splitlines()) > 1:
+        lines = kept.read_text().splitlines() if step > 140 and kept.exists() else []
+        if len(lines) > 1:
+            for line in lines:
+                print(line, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -215,7 +218,9 @@ def test_after_a_kill_the_slow_steps_until_then_are_there(tmp_path):
     done = run_program(KILLED, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     kept = read_slow_steps(tmp_path / "run")
-    assert {120, 140} & {each.step for each in kept}
+    steps_until_then = {json.loads(line)["step"] for line in done.stdout.splitlines()}  # others on a busy machine
+    assert len(steps_until_then) > 1
+    assert steps_until_then <= {each.step for each in kept}
     for each in kept:
         spans = kinetoscope.load(tmp_path / "run/slow_steps" / each.path).spans.collect()
         assert spans.filter(spans["name"] == "event/batch")["dur"].to_list() == [each.duration_ns]

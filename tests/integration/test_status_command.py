@@ -68,7 +68,7 @@ CHANGES += ("mknod", "utime", "connect", "bind", "sendto")
 
 @contextmanager
 def training(folder, num_ranks=2, **environment):
-    """Processes of a training job that runs until they are killed or asked to end."""
+    """Processes of a training job that runs until they are killed or requested to end."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
         processes = []

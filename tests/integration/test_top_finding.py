@@ -167,7 +167,7 @@ def test_ctrl_c_or_sigterm_ends_the_search_at_once_and_the_command_is_named(numb
     search = training.wait_for_search()
     os.kill(training.pid, number)
     done = training.wait()
-    assert not Path(f"/proc/{search}").exists()
+    wait_for(lambda: not Path(f"/proc/{search}").exists())  # else it sleeps for much longer
     assert done.returncode == -number, done.stderr
     assert done.stderr.count(TOLD) == 1
 
@@ -178,6 +178,7 @@ def test_a_signal_while_the_search_is_being_started_ends_it_too(tmp_path, monkey
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
     monkeypatch.setattr("kinetoscope.handlers.top_finding.MAX_SECONDS", 600)
+    monkeypatch.setattr("kinetoscope.core.background.background_process._KILL_WAIT_S", 100)
     search, started = TopFindingSearch(), []
 
     class Interrupted(subprocess.Popen):
@@ -240,7 +241,7 @@ def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
     search = BackgroundProcess(lambda *end: ends.append(end), keeps_output=True)
     search.start(job_command(JOB, str(tmp_path), None))
     assert search.wait(time.monotonic() + MAX_WAIT_S)
-    assert (search.output, ends) == ("", [(1, "")])
+    assert (search.output, ends) == ("", [(1, "error: the traces are too large")])
 
 
 def test_without_a_python_to_run_nothing_is_searched_and_the_command_is_named(tmp_path):

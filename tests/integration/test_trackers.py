@@ -27,7 +27,7 @@ def needs(package):
 
 
 def train(out, log_to, log=lambda row: None, **options):
-    """A training of 20 steps with four windows, which logs a row of its own in each step."""
+    """A training run of 20 steps with four windows, which logs a row itself in each step."""
     model = torch.nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     batches = torch.utils.data.DataLoader(torch.randn(NUM_ROWS * 4, 8), batch_size=4)

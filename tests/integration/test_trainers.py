@@ -16,7 +16,7 @@ from support.autoinstrumented_runs import BIN, KINETOSCOPE, frame_of, lines_adde
 
 pytest.importorskip("torch")
 
-TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "trainers.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "trainers.py"
 TRAINERS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
 HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
 EVALUATED = {  # the steps that an evaluation is before
@@ -50,9 +50,9 @@ def command_of(kind):
     """Lightning starts its other rank itself; accelerate has a launcher, which treats a CPU as any other device."""
     training = kind.removesuffix(" ddp") if kind.startswith("accelerate") else kind
     if training == kind:
-        return [sys.executable, TRAININGS, training]
+        return [sys.executable, PROGRAM, training]
     ranks = ["--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
-    return [*launcher(*ranks), TRAININGS, training]
+    return [*launcher(*ranks), PROGRAM, training]
 
 
 def launcher(*options):
@@ -66,7 +66,7 @@ def printed_results(done):
 
 
 def check(command, folder, *options, ranks=(0,)):
-    """Run a training with and without `kinetoscope run`: it is recorded, and what it is without."""
+    """Run a program with and without `kinetoscope run`: it is recorded, and its results are the same."""
     plain = run(*command, folder=folder)
     profiled = run(KINETOSCOPE, "run", "--after", 3, "--num-steps", 4, "-o", "run", *options, *command, folder=folder)
     assert plain.returncode in (0, 1, 3), plain.stderr
@@ -110,7 +110,7 @@ def test_ranks_that_a_trainer_starts_are_of_one_run(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["accelerate accumulation"])
 def test_one_process_that_accelerate_launches_is_recorded(kind, tmp_path):
-    check([*launcher("--cpu", "--num_processes", "1"), TRAININGS, kind], tmp_path)
+    check([*launcher("--cpu", "--num_processes", "1"), PROGRAM, kind], tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["transformers evaluation", "lightning fit test fit", "accelerate evaluation"])

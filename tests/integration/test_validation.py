@@ -37,7 +37,7 @@ each_program = pytest.mark.parametrize("name", NAMES)
 # -- in every test run
 
 PREPARED = (*TORCH_COMPILE_MODULES, "kinetoscope.api", "kinetoscope.sources")
-# Memory and threads are as `run_training` has them, which starts a Python for each training.
+# Memory and threads are as `run_training` has them, which starts a Python for each training run.
 AS_A_SCRIPT = """
 import ctypes, os, runpy, sys, torch
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2_000_000_000
@@ -145,15 +145,15 @@ def trials(tmp_path_factory):
 @each_fault
 def test_the_first_finding_names_the_fault(trials, script):
     trial = trials(script)
-    assert trial.are_named, trial.firsts
-    assert trial.line is not None or not trial.fault.has_line, [first.where.lines for first in trial.firsts]
+    assert trial.are_named, trial.top_findings
+    assert trial.line is not None or not trial.fault.has_line, [first.where.lines for first in trial.top_findings]
 
 
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.advice])
 def test_the_advice_of_the_first_finding_fits_the_call(trials, script):
-    fault, firsts = BY_NAME[script], trials(script).firsts
-    for first in firsts:
+    fault, top_findings = BY_NAME[script], trials(script).top_findings
+    for first in top_findings:
         assert first is not None
         assert fault.advice in first.advice or first.kind != fault.kind
 
@@ -164,20 +164,20 @@ def test_fix_saves_the_prediction_of_the_top_finding(trials, script):
     trial = trials(script)
     step_ns = max(trial.steps_ns["faulty", "recorded"])
     assert trial.gain_ns() >= max(15_000_000, 0.3 * step_ns), "the training has no fault that matters"
-    assert trial.promised_ns == pytest.approx(trial.gain_ns(), rel=0.2)
+    assert trial.predicted_ns == pytest.approx(trial.gain_ns(), rel=0.2)
 
 
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if not fault.is_saved])
 def test_no_saving_is_predicted_without_a_trusted_replay(trials, script):
-    assert [first.saving_ns_per_step for first in trials(script).firsts] == [None] * 3
+    assert [first.saving_ns_per_step for first in trials(script).top_findings] == [None] * 3
 
 
 @whole
 def test_a_leak_is_as_large_as_the_graphs_that_are_kept(trials):
     trial = trials("graph_leak")
     truth = int(trial.printed[0].split()[0])
-    for first in trial.firsts:
+    for first in trial.top_findings:
         assert dict(first.evidence)["bytes_per_step"] == pytest.approx(truth, rel=0.2)
         assert "losses" in first.title
 

@@ -1,4 +1,4 @@
-"""`kinetoscope view`: who may read what, asked over real sockets."""
+"""`kinetoscope view`: who may read what, over real sockets."""
 
 import html
 import os
@@ -15,7 +15,7 @@ import pytest
 from kinetoscope.cli import main, view
 from kinetoscope.core.text.wording import sanitize_sentence
 from support.fork_server import run_command
-from support.view_server import MAX_WAIT_S, ask, ended, log_in, served, view_command
+from support.view_server import MAX_WAIT_S, interrupt, log_in, send_request, served, view_command
 
 REPORT = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" /><p>findings</p>'
 SECRET = b'{"SECRET": 1}'
@@ -43,18 +43,18 @@ def server(runs):
 def get(server):
     """Ask as a browser that has followed the link."""
     cookie = log_in(server.link)
-    return lambda path="/", **how: ask(server.server_port, path, **{"Cookie": cookie} | how)
+    return lambda path="/", **how: send_request(server.server_port, path, **{"Cookie": cookie} | how)
 
 
 def test_login_link_sets_a_private_cookie_and_redirects_to_a_url_without_token(server):
     parts = urlsplit(server.link)
     assert parts.hostname == "127.0.0.1"
-    status, headers, body = ask(server.server_port, f"/?{parts.query}")
+    status, headers, body = send_request(server.server_port, f"/?{parts.query}")
     assert (status, headers["Location"], body) == (303, "/", b"")
     name, *attributes = headers["Set-Cookie"].split("; ")
     assert sorted(attributes) == ["HttpOnly", "Path=/", "SameSite=Strict"]
     assert parts.query.partition("=")[2] not in name, "a link cannot be made from the cookie"
-    status, headers, body = ask(server.server_port, Cookie=f"other=1; {name}")
+    status, headers, body = send_request(server.server_port, Cookie=f"other=1; {name}")
     assert status == 200
     assert "Runs in runs" in html.unescape(body.decode())
 
@@ -66,7 +66,7 @@ def test_without_the_cookie_nothing_is_served(server, cookie):
     secret = log_in(server.link).partition("=")[2]
     cookie = cookie.format(port=server.server_port, secret=secret)
     for path in ("/", "/run/digits", "/trace/digits/traces/rank0.json", "/report/digits/report.html"):
-        status, _, body = ask(server.server_port, path, Cookie=cookie)
+        status, _, body = send_request(server.server_port, path, Cookie=cookie)
         assert status == 403, path
         assert b"Open the link" in body
         assert b"digits" not in body
@@ -82,7 +82,7 @@ def test_a_wrong_token_gives_no_cookie(server, token):
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST:1", "localhost:65535", "[::1]:8123"])
 def test_any_name_of_this_machine_and_any_port_will_do_as_behind_ssh(server, host):
     cookie = log_in(server.link, host)
-    assert ask(server.server_port, host=host, Cookie=cookie)[0] == 200
+    assert send_request(server.server_port, host=host, Cookie=cookie)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,8 @@ def test_head_is_like_get_without_the_content(server, path):
     "path", ["/", "/run/digits", "/trace/digits/traces/rank0.json", "/report/digits/report.html", "/none", "/run/none"]
 )
 def test_every_answer_says_that_it_is_for_our_pages_only(server, get, path):
-    for _, headers, _ in (get(path), get(path, host="evil.example"), ask(server.server_port, path), get(method="PUT")):
+    anonymous = send_request(server.server_port, path)
+    for _, headers, _ in (get(path), get(path, host="evil.example"), anonymous, get(method="PUT")):
         assert headers["Referrer-Policy"] == "no-referrer"
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
@@ -284,14 +285,14 @@ def test_disconnected_browser_disturbs_no_other(server, get, runs, capfd):
 
 
 def test_external_link_leads_here_only_through_a_kinetoscope_page(server):
-    """The browser keeps a strict cookie to itself when another page leads here, so it has to ask a second time."""
+    """The browser keeps a strict cookie to itself when another page leads here, so it is requested a second time."""
     elsewhere = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Site": "cross-site"}
-    status, _, body = ask(server.server_port, "/run/digits", **elsewhere)
+    status, _, body = send_request(server.server_port, "/run/digits", **elsewhere)
     assert status == 200
     assert b'http-equiv="refresh"' in body
     assert b"digits" not in body
     for other in ({"Sec_Fetch_Mode": "no-cors"}, {"Sec_Fetch_Site": "same-origin"}, {"Sec_Fetch_Site": "none"}):
-        assert ask(server.server_port, **elsewhere | other)[0] == 403
+        assert send_request(server.server_port, **elsewhere | other)[0] == 403
 
 
 def test_missing_and_unreadable_files_are_reported_plainly(get, runs):
@@ -305,7 +306,7 @@ def test_missing_and_unreadable_files_are_reported_plainly(get, runs):
 
 def test_an_empty_folder_says_what_to_view(tmp_path):
     with served(tmp_path) as server:
-        _, _, body = ask(server.server_port, Cookie=log_in(server.link))
+        _, _, body = send_request(server.server_port, Cookie=log_in(server.link))
     plain_page = " ".join(body.decode().partition("<noscript>")[2].split())
     assert "There are no runs here yet." in plain_page
     assert "View the folder of your runs, by default <code>runs</code>" in plain_page
@@ -316,9 +317,9 @@ def test_two_servers_do_not_take_each_others_cookies(runs, server):
         cookies = [log_in(server.link), log_in(other.link)]
         assert len({cookie.partition("=")[0] for cookie in cookies}) == 2, "a browser would keep only one of them"
         both = "; ".join(cookies)
-        assert ask(server.server_port, Cookie=both)[0] == ask(other.server_port, Cookie=both)[0] == 200
-        assert ask(other.server_port, Cookie=log_in(server.link))[0] == 403
-        assert ask(other.server_port, f"/?{urlsplit(server.link).query}")[0] == 403
+        assert {send_request(each.server_port, Cookie=both)[0] for each in (server, other)} == {200}
+        assert send_request(other.server_port, Cookie=log_in(server.link))[0] == 403
+        assert send_request(other.server_port, f"/?{urlsplit(server.link).query}")[0] == 403
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -334,9 +335,9 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c_pressed_often(runs):
         assert "2 runs in " in process.output
         assert "ssh" not in process.output
         port = urlsplit(process.link).port
-        assert ask(port, Cookie=log_in(process.link))[0] == 200
+        assert send_request(port, Cookie=log_in(process.link))[0] == 200
         process.send_signal(signal.SIGINT)
-        code, out, err = ended(process)
+        code, out, err = interrupt(process)
     assert (code, out.strip(), err) == (0, "Stopped.", "")
 
 
@@ -350,7 +351,7 @@ def test_a_signal_to_end_ends_it_while_a_browser_still_reads(runs, number):
         with socket.create_connection(address, MAX_WAIT_S) as connection:
             connection.sendall(request_for(process.link, "/trace/digits/large.json"))
             assert connection.recv(100)
-            code, _, err = ended(process, number)
+            code, _, err = interrupt(process, number)
     assert (code, err) == (0, "")
 
 
@@ -359,7 +360,7 @@ def test_over_ssh_it_says_how_to_reach_the_link_and_opens_no_browser(runs, tmp_p
     with view_command(runs, environment=environment) as process:
         port = urlsplit(process.link).port
         assert re.search(rf"^    ssh -N -L {port}:127\.0\.0\.1:{port} \S+@\S+$", process.output, re.MULTILINE)
-        assert ended(process)[0] == 0
+        assert interrupt(process)[0] == 0
     assert not (tmp_path / "opened").exists()
 
 
@@ -385,7 +386,7 @@ def test_the_browser_is_not_given_the_token_where_other_users_can_see_it(runs, t
         assert "token" not in address
         assert stat.S_IMODE(int(mode, 8)) == 0o700
         assert html.escape(process.link) in page
-        assert ended(process)[0] == 0
+        assert interrupt(process)[0] == 0
     assert not Path(address.removeprefix("file://")).exists(), "a file was left"
 
 
@@ -400,7 +401,7 @@ def wait_for(path):
 def test_no_open_opens_no_browser(runs, tmp_path):
     environment = without_screen(DISPLAY=":9", BROWSER=fake_browser(tmp_path))
     with view_command(runs, "--no-open", environment=environment) as process:
-        assert ended(process)[0] == 0
+        assert interrupt(process)[0] == 0
     assert not (tmp_path / "opened").exists()
 
 
@@ -420,7 +421,7 @@ def test_missing_path_is_a_plain_error(runs, capsys):
 def test_file_in_a_run_shows_its_run_only(runs):
     with view_command(runs / "digits" / "report.html", "--no-open") as process:
         assert process.output.startswith(f"1 run in {runs / 'digits'}. ")
-        assert ended(process)[0] == 0
+        assert interrupt(process)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_nothing_of_posix_is_there(windows):
 def test_a_trace_is_checked_and_described(windows, tmp_path):
     trace = write_trace(tmp_path / "rank0.json")
     checked = windows.command("check", trace, new=True)
-    assert (checked.stdout, checked.stderr) == (f"{trace}: nothing wrong (20 events).\n", "")
+    assert (checked.stdout, checked.stderr) == (f"{trace}: no faults (20 events).\n", "")
     described = windows.command("info", trace)
     assert (described.returncode, described.stderr) == (0, "")
     assert "20" in described.stdout

@@ -1,4 +1,4 @@
-"""Shared by tests of merging and repairing: random events from hypothesis, ordinary and odd."""
+"""Shared by tests of merging and repairing: random events from hypothesis, ordinary and malformed."""
 
 from typing import Any
 

@@ -3,9 +3,9 @@
 Importing torch takes two seconds of processor time, and the imports of a command a quarter of a second. So one process
 imports them once, for all processes of a test run, and is forked for each program.
 
-At the end of a program, Python and C++ take apart what was imported, object by object: a third of a second for torch. A
-program that has run to its end is spared that, unless its test asks for it with ``finalizes``. All else is done that
-Python does at the end: it waits for threads, calls what was registered with `atexit`, and writes out what was printed.
+At the end of a program, Python and C++ destroy imported objects one by one: a third of a second for torch. Programs
+skip that, unless their test passes ``finalizes``. The rest of Python's exit is the same: it waits for threads, calls
+the functions that were registered with `atexit`, and flushes the output.
 """
 
 import atexit
@@ -161,7 +161,7 @@ class Running:
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        """Its status and what it printed, also if it was killed or crashed. Kills it when the time is up."""
+        """Return its status and its output, also if it was killed or crashed. Kill it when the time is up."""
         if self._done is not None:
             return self._done
         is_late = not select.select([self._connection], [], [], timeout_s)[0]
@@ -178,7 +178,7 @@ class Running:
             [self._request["program"], *self._request["arguments"]], status, *texts
         )
         if is_late:
-            raise TimeoutError(f"The program did not end within {timeout_s} s. It said: {texts}")
+            raise TimeoutError(f"The program did not end within {timeout_s} s. Its output: {texts}")
         return self._done
 
 
@@ -281,9 +281,9 @@ def _import_and_serve(connection: socket.socket, modules: list[str]) -> None:
 
 
 def _serve_all(listening: socket.socket) -> None:
-    """Fork a process for each who connects. Ends when all of these have ended.
+    """Fork a process for each connection. Exit when all of these have ended.
 
-    Returns in a process that has become a program, when that has ended.
+    In a process that has run a program, return at its end.
     """
     num_forks = 0
     while True:
@@ -304,10 +304,9 @@ def _serve_all(listening: socket.socket) -> None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Run a program for each request; send its pid, and then how it ended. Ends when the connection is closed, and does
-    not take apart what was imported.
+    """Run a program for each request, and send its pid and its exit code. Exit when the connection is closed.
 
-    Returns in a process that has become a program, when that has ended.
+    In a process that has run a program, return at its end.
     """
     while True:
         message, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
@@ -363,8 +362,7 @@ def _become(
 
 
 def _end_soon(status: int) -> None:
-    """End this process as Python does, but does not take apart what was imported. Returns if Python must report that it
-    cannot write what was printed."""
+    """End this process as Python does, without the destruction of objects; return if the output cannot be written."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with contextlib.suppress(Exception):
@@ -379,14 +377,14 @@ def _import(modules: list[str]) -> None:
         with contextlib.suppress(ImportError):  # the program reports it better
             importlib.import_module(module)
     gc.enable()
-    gc.freeze()  # or each program looks through all that torch has made, a second of processor time
+    gc.freeze()  # or the first collection of each program scans all objects of torch, a second of CPU time
 
 
 def _main() -> None:
     sys.path[0] = str(Path(__file__).parents[1])
     connection = socket.socket(fileno=int(sys.argv[1]))
     if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and posix.fork():
-        os._exit(0)  # the fork stays as long as anybody needs it
+        os._exit(0)  # the fork exits with its last user
     _import_and_serve(connection, sys.argv[2:])
 
 

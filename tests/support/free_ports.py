@@ -1,14 +1,22 @@
 """Ports on loopback, for servers that tests start in processes of their own."""
 
+import random
 import socket
 import time
 
+_PORTS = range(20_000, 29_000)
+"""Ports that no system gives to those who take any: another process would have one before the server has started."""
+
 
 def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a port without a listener."""
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port := random.SystemRandom().choice(_PORTS)))
+            except OSError:  # it has a listener
+                continue
+            return port
 
 
 def wait_for(port: int, timeout_s: float = 60.0) -> None:

@@ -1,4 +1,4 @@
-"""A recorded loop beside which tests keep tensors, and what `GrowingMemory` notes of it."""
+"""A recorded loop around which tests keep tensors, and the notes of `GrowingMemory` on it."""
 
 import inspect
 
@@ -14,7 +14,7 @@ WEIGHTS = torch.ones(12, requires_grad=True)
 
 
 class Recording:
-    """A recorded loop; what was noted of it is there afterwards."""
+    """A recorded loop, whose notes are available after it."""
 
     def __init__(self, num_batches=NUM_STEPS + 1, more_sources=()):
         self._handler, self._num_batches = MemoryTraceHandler(), num_batches

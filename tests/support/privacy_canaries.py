@@ -1,4 +1,4 @@
-"""Plants a word into every text of a trace that a user may have chosen, and looks for it in files, unpacked."""
+"""Plants a word into every text of a trace that a user may have chosen, and searches files for it, unpacked."""
 
 import base64
 import gzip

@@ -33,26 +33,26 @@ def waiting_steps(begin):
 
 
 def busy_steps(begin):
-    """A step with a long stretch of Python between two operators."""
+    """A step with a long interval of Python between two operators."""
     yield span(f"ProfilerStep#{begin // STEP_US}", "user_annotation", LOOP, begin, STEP_US - 10)
     yield span("aten::mm", "cpu_op", LOOP, begin - 10, 19_900)
     yield span("aten::sum", "cpu_op", LOOP, begin + 90_000, 9_000)
 
 
-def found_in(events, kind, folder, *, interval_ms=10, knows_states=False):
+def found_in(events, kind, folder, *, interval_ms=10, has_states=False):
     """Return the finding of a kind in a trace of these events."""
-    return next(finding for finding in findings_in(events, folder, interval_ms, knows_states) if finding.kind == kind)
+    return next(finding for finding in findings_in(events, folder, interval_ms, has_states) if finding.kind == kind)
 
 
-def findings_in(events, folder, interval_ms=10, knows_states=False):
-    """Return the findings on a trace of these events. ``knows_states``: the samplers record the states of threads."""
+def findings_in(events, folder, interval_ms=10, has_states=False):
+    """Return the findings on a trace of these events. ``has_states``: the samplers record the states of threads."""
     names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
     workers = {WORKER_SAMPLES, ENDED_SAMPLES} & {event["tid"] for event in events}
     names |= dict.fromkeys(workers, "DataLoader worker 0: samples of MainThread")
     about = [
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}} for tid, name in names.items()
     ]
-    instant = {"ph": "i", "s": "t", "cat": "stack_sample,state" if knows_states else "stack_sample", "pid": 1, "ts": 0}
+    instant = {"ph": "i", "s": "t", "cat": "stack_sample,state" if has_states else "stack_sample", "pid": 1, "ts": 0}
     about += [instant | {"name": f"sampled every {interval_ms} ms", "tid": tid} for tid in (LOOP_SAMPLES, *workers)]
     path = folder / "rank0.json"
     path.write_text(json.dumps({"traceEvents": about + events}), encoding="utf-8")

@@ -1,6 +1,7 @@
 """Raises a signal at any of the places in our code at which Python may handle one."""
 
 import dis
+import gc
 import os
 import signal
 import sys
@@ -15,24 +16,28 @@ _HANDLED_AFTER = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWAR
 class InjectedSignals:
     """Raises a signal at the place with that number, counted from 1, while ``method`` runs for the first time.
 
-    `stop` sets the trace function of `start`'s caller again, such as that of coverage. ``num_places`` tells how many
-    there were so far.
+    `stop` sets the trace function of `start`'s caller again, such as that of coverage. ``num_places`` is the number
+    of places so far. Nothing is collected meanwhile: Python ignores an exception in what a collection calls, and the
+    number of places would vary.
     """
 
     def __init__(self, number, place, method):
         self._number, self._place, self._code = number, place, method.__code__
         self._depth = self.num_places = 0
-        self._is_over = self._is_started = False
+        self._is_over = self._is_started = self._collects = False
         self._before = None
 
     def start(self):
-        self._is_started, self._before = True, sys.gettrace()
+        self._is_started, self._before, self._collects = True, sys.gettrace(), gc.isenabled()
+        gc.disable()
         sys.settrace(self._trace)
 
     def stop(self):
         if self._is_started:
             self._is_started = False
             sys.settrace(self._before)
+            if self._collects:
+                gc.enable()
 
     def _trace(self, frame, event, argument):
         begins = self._depth > 0 or frame.f_code is self._code

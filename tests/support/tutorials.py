@@ -48,6 +48,6 @@ class Reader:
         done = subprocess.run(
             command, shell=True, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300
         )
-        # `diff` exits with 1 if something got slower, and with 3 if it cannot tell: on a busy machine by chance.
+        # `diff` exits with 1 if something got slower. On a busy machine the verdict may be inconclusive, which is 3.
         assert done.returncode in ((0, 1, 3) if " diff " in command else (0,)), done.stderr
         self.printed.append(done.stdout + done.stderr)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.formats.manifest import START_FILE, find_empty_reason
 from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 
 ROOT = Path(__file__).parents[2]
@@ -58,10 +59,11 @@ def test_a_strict_training_ends_before_it_starts(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_profiler_with_a_handler_does_not_start(tmp_path):
-    program = """
+@pytest.mark.parametrize("handlers", ['JSONTraceHandler("traces")', "()"])
+def test_a_profiler_does_not_start(tmp_path, handlers):
+    program = f"""
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
-profiler = Profiler(cyclic_schedule(), JSONTraceHandler("traces"))
+profiler = Profiler(cyclic_schedule(skip_first=3), {handlers})
 profiler.start()
 """
     _, err = run(WITHOUT + program, tmp_path, status=1)
@@ -95,9 +97,69 @@ def test_an_unmodified_training_continues_unrecorded_with_one_line(tmp_path, why
     assert not [*tmp_path.iterdir()]
 
 
+def test_processes_of_a_command_report_it_once_and_keep_it_for_summary(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / START_FILE).write_text("{}")
+    program = WITHOUT + UNMODIFIED.replace('"out": "run"', '"out": "run", "pid": 1')
+    first, second = (run_forked(TORCH_COMPILE_MODULES, program, folder=tmp_path) for _ in range(2))
+    assert (first.stderr, second.stderr) == (f"kinetoscope run: nothing is recorded: {REMEDY}\n", "")
+    assert find_empty_reason(tmp_path / "run") == first.stderr.rstrip("\n")
+
+
+TORCH_TRAINING = """
+import kinetoscope, torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(torch.ones(8, 4), batch_size=2)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def train(batch):
+    model(batch).sum().backward()
+    optimizer.step()
+
+with kinetoscope.profile("run", diagnose=True, hangs=True, slow_steps=True) as profiler:
+    for batch in profiler.batches(loader):
+        train(batch)
+    with profiler.eval():
+        [model(batch) for batch in profiler.batches(loader)]
+driver = kinetoscope.profile("driven").driver
+driver.start(past_step_ends_ns=[1, 2])
+for batch in loader:
+    driver.on_phase("forward")
+    train(batch)
+    driver.on_step()
+driver.end()
+print("trained", profiler.state.timestamp.batch)
+"""
+
+
+def test_a_training_with_torch_continues_unrecorded_with_one_line(tmp_path):
+    pytest.importorskip("torch")
+    done = run_forked(TORCH_COMPILE_MODULES, WITHOUT + TORCH_TRAINING, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trained 4\n"), done.stderr
+    assert done.stderr == 2 * f"Nothing is recorded; training continues. {REMEDY}\n"
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_profiler_with_torchs_names_does_not_start(tmp_path):
+    pytest.importorskip("torch")
+    program = """
+import kinetoscope.torch
+profiler = kinetoscope.torch.profile(schedule=kinetoscope.torch.schedule(wait=3, warmup=1, active=1))
+print("made")
+profiler.start()
+"""
+    done = run_forked(TORCH_COMPILE_MODULES, WITHOUT + program, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "made\n"), done.stderr
+    assert done.stderr.splitlines()[-1] == f"kinetoscope.errors.NativeExtensionError: {REMEDY}"
+
+
 @pytest.mark.parametrize(
     "arguments", [["check", "in.json"], ["info", "in.json"], ["merge", "-o", "out.json", "in.json"], ["summary", "."],
-                  ["report", "."], ["convert", "in.json", "-o", "out.pftrace"], ["diff", ".", "."]],
+                  ["report", "."], ["convert", "in.json", "-o", "out.pftrace"], ["diff", ".", "."], ["whatif", "."],
+                  ["explain", "1", "--run", "."], ["recover", "."], ["try", "--yes", sys.executable, "-c", "pass"]],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
 def test_a_command_that_needs_it_reports_the_remedy_with_exit_code_2(tmp_path, arguments):

@@ -59,7 +59,7 @@ def test_clocks_hours_apart_and_drifting_are_within_the_bound_with_their_drift()
     skip_unless(THREE_HOURS_AND_100_PPM)
     lines = compare(THREE_HOURS_AND_100_PPM, "kernel", NUM_RUNS)
     check(lines, 200_000)
-    assert -200 < lines[-1]["drift_ppm"] < -50
+    assert abs(lines[-1]["drift_ppm"] + 100) <= lines[-1]["drift_bound_ppm"], lines
 
 
 def test_true_offset_is_within_the_bound_over_a_slow_network():
@@ -79,8 +79,9 @@ def one_window(state):
 with Profiler(one_window, JSONTraceHandler(f"node{rank}/traces", merged_trace_filename=None)) as profiler:
     for batch in profiler.batches(range(30)):
         time.sleep(0.02)
+        profiler.marker("arrives").instant()
         dist.barrier()
-        profiler.marker("together").instant()
+        profiler.marker("leaves").instant()
 """
 
 
@@ -99,8 +100,8 @@ def run_ranks(tmp_path, before_rank1, program=RANK):
     )
 
 
-def moments(trace, rank):
-    events = [event for event in trace["traceEvents"] if event["name"] == "together" and event["pid"] == rank]
+def moments(trace, name, rank):
+    events = [event for event in trace["traceEvents"] if event["name"] == name and event["pid"] == rank]
     return sorted(event["ts"] for event in events)
 
 
@@ -115,9 +116,10 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_states_the_bound(tmp_p
     [clock] = trace["kinetoscope"]["clocks"]
     assert clock["rank"] == 1
     assert clock["bound_ns"] == apart[1]["bound_ns"]
-    # Leaving a barrier takes some time, so single pairs differ; but hours and a drift would shift all of them.
-    differences = sorted(b - a for a, b in zip(moments(trace, 0), moments(trace, 1), strict=True))
-    assert abs(differences[len(differences) // 2]) < 10_000
+    # No rank leaves a barrier before the other one arrives, however long that takes; hours and a drift would shift all.
+    for rank in (0, 1):
+        pairs = zip(moments(trace, "arrives", rank), moments(trace, "leaves", 1 - rank), strict=True)
+        assert all(arrived_us < left_us + 10_000 for arrived_us, left_us in pairs)
 
 
 def test_a_rank_that_never_answers_does_not_delay_the_others(tmp_path):

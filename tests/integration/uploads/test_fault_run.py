@@ -81,7 +81,7 @@ def upload_the_rest(tmp_path, rank, environment):
         if "Another process" not in done.stdout:
             return done
         time.sleep(0.5)
-    raise AssertionError("somebody uploads for ever")
+    raise AssertionError("the upload does not end")
 
 
 @pytest.mark.timeout(400 + 4 * DURATION_S)

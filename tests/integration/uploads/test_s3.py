@@ -43,13 +43,13 @@ def train(batches, **settings):
 
 
 def run(tmp_path, program, environment, name, modules=KINETOSCOPE_MODULES):
-    """Run a training to its end."""
+    """Run a training script to its end."""
     program = RUN + textwrap.dedent(program)
     return run_forked(modules, program, name, folder=tmp_path, environment=environment)
 
 
 def start(tmp_path, program, environment, name):
-    """Start a training process that is then asked to end."""
+    """Start a training process that is then requested to end."""
     command = [sys.executable, "-c", RUN + textwrap.dedent(program), name]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)

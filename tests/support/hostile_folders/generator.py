@@ -57,7 +57,7 @@ class Outside:
         self.others = [-1, 0, 1, 10**9, 10**30, 1.5, -1e308, 1e308, True, None, [], {}, [[[]]], {"a": {"b": 1}}]
 
     def value(self, chance: random.Random) -> object:
-        """Return a value that no file of ours has."""
+        """Return a value that no valid file has."""
         return chance.choice(self.names if chance.random() < 0.6 else self.others)
 
 
@@ -223,7 +223,7 @@ def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_name(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Add a file whose name is odd."""
+    """Add a file with an unusual name."""
     folders = [path for path in sorted(run.rglob("*")) if path.is_dir() and not path.is_symlink()]
     names = [
         "rank\u00b2",
@@ -268,7 +268,7 @@ def _add_link(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_cache(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Add a cache in the form of earlier versions, with columns from elsewhere: it must not be believed."""
+    """Add a cache in the form of earlier versions, with the columns of another trace: it must not be used."""
     trace, parquet = run / "traces" / "ep0-ba2-rank0.json", run / "traces" / "some.parquet"
     folder = run / "traces" / ".kinetoscope_cache"
     if not (_is_ordinary(trace) and _is_ordinary(parquet)) or trace.parent.is_symlink() or os.path.lexists(folder):

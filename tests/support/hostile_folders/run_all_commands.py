@@ -56,14 +56,14 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
     order = sorted(calls)
     random.Random(seed).shuffle(order)
     for name in order:
-        print(json.dumps({"command": name} | _tell(calls[name])), flush=True)
+        print(json.dumps({"command": name} | _capture(calls[name])), flush=True)
     _wait_for_all()
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(json.dumps({"peak_bytes": peak << 10}), flush=True)
 
 
-def _tell(call) -> dict:
-    """Print a command's output and exit code, or its traceback."""
+def _capture(call) -> dict:
+    """Return a command's output and exit code, or its traceback."""
     written, began_s = io.StringIO(), time.monotonic()
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:

@@ -28,9 +28,9 @@ def write_trace(trace: dict[str, Any], events: Iterable[Event], path: Path) -> P
 
 
 def without_miscounts(path: Path, folder: Path) -> Path:
-    """The trace without what HTA counts as device work although it is none, or counts as negative.
+    """Return the trace without events that HTA wrongly counts as device work, or as negative.
 
-    These are events of category ``cuda_sync``, the streams that operators of the host carry, and spans of devices that
+    These are events of category ``cuda_sync``, the streams in the args of CPU operators, and spans of devices that
     begin and end within one microsecond, whose rounded duration is -1.
     """
     trace = read_trace(path)

@@ -51,25 +51,25 @@ class S3Server:
         }
 
     def make_bucket(self, name: str) -> None:
-        self._ask("PUT", f"/{name}").close()
+        self._request("PUT", f"/{name}").close()
 
     def names(self) -> list[str]:
         """Return the keys in the bucket."""
-        with self._ask("GET", f"/{BUCKET}?list-type=2") as answer:
+        with self._request("GET", f"/{BUCKET}?list-type=2") as answer:
             listed = ElementTree.parse(answer).getroot()
         assert listed.findtext("{*}IsTruncated") == "false", "there are more names than the store lists at once"
         return sorted(key.text or "" for key in listed.findall("{*}Contents/{*}Key"))
 
     def content(self, name: str) -> bytes:
-        with self._ask("GET", f"/{BUCKET}/{quote(name)}") as answer:
+        with self._request("GET", f"/{BUCKET}/{quote(name)}") as answer:
             return answer.read()
 
     def etag(self, name: str) -> str:
-        with self._ask("HEAD", f"/{BUCKET}/{quote(name)}") as answer:
+        with self._request("HEAD", f"/{BUCKET}/{quote(name)}") as answer:
             return answer.headers["ETag"].strip('"')
 
-    def _ask(self, method: str, path: str) -> Any:
-        """Return the store's answer. Importing s3fs only for this would take half a second of processor time."""
+    def _request(self, method: str, path: str) -> Any:
+        """Return the store's response. Importing s3fs only for this would take half a second of processor time."""
         request = Request(self.endpoint + path, headers={"Authorization": "by anybody"}, method=method)
         return _without_proxies.open(request, timeout=60)
 

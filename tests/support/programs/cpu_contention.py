@@ -1,4 +1,4 @@
-"""A loop that computes, in some steps beside twenty processes that want the same processor.
+"""A loop that computes, in some steps while twenty other processes compute on the same core.
 
 Arguments: the run's folder, a file for the moments at which steps ended, how many steps, and those with neighbours.
 """

@@ -1,7 +1,7 @@
-"""A training of two real ranks on CPU, in which one of them is late, and both sleep between steps.
+"""A training run of two real ranks on CPU, in which one of them is late, and both sleep between steps.
 
-Each rank writes when it came to the backward pass of each step, in which ranks wait for one another: the truth that the
-analysis is compared with. Arguments: the run's folder, and the file in which ranks meet.
+Each rank writes the start of the backward pass of each step, in which ranks wait for one another. The analysis is
+compared with these times. Arguments: the run's folder, and the file in which ranks meet.
 """
 
 import json

@@ -29,16 +29,16 @@ def lock(profiler):
 
 
 def lock_that_is_freed(profiler):
-    """Once the run's folder has the file ``go_on``. It is killed before our thread looks again."""
+    """Once the run's folder has the file ``go_on``. It is killed before our thread samples again."""
     held = threading.Lock()
     held.acquire()
-    threading.Thread(target=free_when_asked, args=[held, f"{sys.argv[2]}/go_on"], daemon=True).start()
+    threading.Thread(target=free_on_request, args=[held, f"{sys.argv[2]}/go_on"], daemon=True).start()
     held.acquire()
     with profiler.eval():
         killed(profiler)
 
 
-def free_when_asked(held, file):
+def free_on_request(held, file):
     while not os.path.exists(file):
         time.sleep(0.01)
     held.release()

@@ -2,7 +2,7 @@
 
 As a program: ``python tests/support/programs/integrations.py TRAINER OUT [OPTION=VALUE ...]``.
 
-`train` returns what a user would notice of a training: its losses to the last bit, and where its checkpoint is.
+`train` returns what a user would notice of a training run: its losses to the last bit, and where its checkpoint is.
 """
 
 import contextlib

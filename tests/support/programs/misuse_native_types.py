@@ -250,7 +250,7 @@ class StackSamples(_native.StackSamples):
             raise ZeroDivisionError
         return {3: None, 5: 1}.get(self.num_asked, self.span)
 
-    def begin_window(self, knows_states: bool) -> None:
+    def begin_window(self, has_states: bool) -> None:
         with suppress(RuntimeError):
             self.end(3)
 
@@ -288,11 +288,11 @@ def watched_steps() -> Any:
     now, slow = [1], _native.SlowSteps("/proc/self/schedstat")
     writer = _native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), lambda: now[0], 2)
     writer.watch_slow_steps(slow)
-    slow.judge(True)
+    slow.set_enabled(True)
     for number in range(101):
         now[0] += 10**9 if number == 100 else 10**6
         writer.end_step(number, 0)
-    slow.judge(False)
+    slow.set_enabled(False)
     slow.stop()
     return slow
 

@@ -1,4 +1,4 @@
-"""A training in which some steps are slow, each in its own way.
+"""A training run in which some steps are slow, each in its own way.
 
 Arguments: the run's folder, a file for the moments at which steps ended by the training's own clock, how many steps,
 and as JSON which step is slow in which way. With a file in which ranks meet, it is one of two ranks.

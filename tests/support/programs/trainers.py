@@ -2,7 +2,7 @@
 KIND``.
 
 Each prints how many steps its optimizer took, its last loss to the last bit, and how long the phases of each step took
-as far as a script can tell: of each step but the first, which is before the profiler.
+as far as a script can measure them: of each step but the first, which is before the profiler.
 """
 
 import hashlib
@@ -97,7 +97,7 @@ def print_weights(folder):
 # -- Transformers --
 
 
-def transformers_trainer(num_trainings=1, **arguments):
+def transformers_trainer(num_runs=1, **arguments):
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -133,7 +133,7 @@ def transformers_trainer(num_trainings=1, **arguments):
             folder, use_cpu=True, disable_tqdm=True, **{**usual, **sizes, **arguments}
         )
         model, train, held_out = Network(), Samples(), Samples(NUM_HELD_OUT)
-        for _ in range(num_trainings):
+        for _ in range(num_runs):
             optimizers = Adam(model.parameters()), None
             Trainer(model, settings, train_dataset=train, eval_dataset=held_out, optimizers=optimizers).train()
         if "save_strategy" in arguments:

@@ -59,8 +59,11 @@ def _compare(base: Version, inputs: list[Path], folder: Path, jobs: int) -> int:
             num_outputs, num_differ = num_outputs + len(names), num_differ + len(differing)
             for name in differing:
                 print(f"\n{source.name}, {name}")
-                for line in islice(differences(before.get(name, ABSENT), after.get(name, ABSENT)), _MAX_LINES):
+                lines = list(differences(before.get(name, ABSENT), after.get(name, ABSENT)))
+                for line in lines[:_MAX_LINES]:
                     print(f"  {line[:_MAX_CHARS]}")
+                if len(lines) > _MAX_LINES:
+                    print(f"  and {len(lines) - _MAX_LINES:,} more")
     print(f"\n{num_outputs:,} outputs of {len(inputs)} inputs: {num_differ:,} differ")
     return int(num_differ > 0)
 

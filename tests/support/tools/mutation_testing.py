@@ -116,7 +116,7 @@ def _enter(copies: Any) -> None:
     copy = copies.get()
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(Path(copy, "src"))
-    # Two changes may come within one second, and byte code cannot tell them apart.
+    # Two changes may be made within one second, which byte code cannot distinguish.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
@@ -149,11 +149,18 @@ def _run(package: str, files: list[str]) -> PackageTests:
     lines = CoverageData(".coverage")
     lines.read()
     by_line = {
-        (str(Path(file).relative_to(Path.cwd())), line): {test.rpartition("|")[0] for test in tests}
+        (str(Path(file).relative_to(Path.cwd())), line): set().union(*(_tests_in(one, seconds) for one in contexts))
         for file in lines.measured_files()
-        for line, tests in lines.contexts_by_lineno(file).items()
+        for line, contexts in lines.contexts_by_lineno(file).items()
     }
     return PackageTests(package, seconds, by_line)
+
+
+def _tests_in(context: str, tests: Iterable[str]) -> set[str]:
+    """Return the test of a context; for the setup of a fixture, all tests of its file, which may share its result."""
+    test, _, phase = context.rpartition("|")
+    file = test.partition("::")[0]
+    return {test, *(one for one in tests if phase == "setup" and one.startswith(f"{file}::"))}
 
 
 def _node_id(module: str, name: str) -> str:

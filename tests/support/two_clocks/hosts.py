@@ -1,6 +1,6 @@
 """Two ranks whose clocks differ, on one machine: with a time namespace or libfaketime, and a slow network between them.
 
-Nothing outside the machine is touched. If this user or this kernel cannot do it, `unavailable` says why.
+Nothing outside the machine is touched. If this user or this kernel cannot do it, `unavailable` returns the reason.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def faketime(settings: str) -> list[str]:
 
 
 def unavailable(*commands: list[str]) -> str:
-    """Why one of ``commands`` cannot run another command here; empty if all can."""
+    """Return the reason why one of ``commands`` cannot run another command here; empty if all can."""
     for command in commands:
         if "LD_PRELOAD=" in command:
             return "libfaketime is not installed (Debian: libfaketime)"

@@ -58,7 +58,10 @@ def measure(store, num_runs: int, truth: str) -> None:
         drift_since_ns = relation.offset_ns(now_ns) - relation.latest.offset_ns if truth == "kernel" else 0
         latest = relation.latest
         line = {"error_ns": latest.offset_ns + drift_since_ns - true_ns, "bound_ns": latest.bound_ns}
-        print(json.dumps(line | {"width_ns": width_ns, "drift_ppm": relation.drift_ppm}), flush=True)
+        apart_ns = latest.monotonic_ns - relation.first.monotonic_ns
+        drift_bound_ppm = 1e6 * (relation.first.bound_ns + latest.bound_ns) / apart_ns
+        line |= {"width_ns": width_ns, "drift_ppm": relation.drift_ppm, "drift_bound_ppm": drift_bound_ppm}
+        print(json.dumps(line), flush=True)
     store.set("measured", "1")
 
 

@@ -55,7 +55,7 @@ class Fault:
 
     @property
     def lines(self) -> set[str]:
-        """The lines that are at fault, as findings name them."""
+        """The faulty lines, as findings name them."""
         text = (SCRIPTS / f"{self.script}.py").read_text(encoding="utf-8")
         return {f"{self.script}.py:{at}" for at, line in enumerate(text.splitlines(), 1) if line.endswith("# FAULT")}
 
@@ -124,27 +124,27 @@ class Trial:
         return median(self.steps_ns["faulty", how]) - median(self.steps_ns["fixed", how])
 
     @property
-    def firsts(self) -> list[Finding | None]:
+    def top_findings(self) -> list[Finding | None]:
         """The first finding of each faulty run."""
         return [findings[0] if findings else None for findings in self.found]
 
     @property
-    def promised_ns(self) -> float | None:
+    def predicted_ns(self) -> float | None:
         """Predicted saving of the top finding in the median faulty run; None without a prediction."""
-        promised = [_promised_ns(self.fault, findings) for findings in self.found]
-        known = [saving for saving in promised if saving is not None]
-        return median(known) if len(known) == len(promised) else None
+        predicted = [_predict_saving_ns(self.fault, findings) for findings in self.found]
+        known = [saving for saving in predicted if saving is not None]
+        return median(known) if len(known) == len(predicted) else None
 
     @property
     def are_named(self) -> bool:
         """The top finding of each faulty run is of the right kind."""
-        return all(first is not None and first.kind in self.fault.all_kinds for first in self.firsts)
+        return all(first is not None and first.kind in self.fault.all_kinds for first in self.top_findings)
 
     @property
     def line(self) -> str | None:
         """The line that the first findings name first; None if they differ in whether it is at fault, or it is not."""
-        lines = [first.where.lines[0].rpartition("/")[2] for first in self.firsts if first and first.where.lines]
-        return lines[0] if len(lines) == len(self.firsts) and set(lines) <= self.fault.lines else None
+        lines = [first.where.lines[0].rpartition("/")[2] for first in self.top_findings if first and first.where.lines]
+        return lines[0] if len(lines) == len(self.top_findings) and set(lines) <= self.fault.lines else None
 
     @property
     def verdict(self) -> str:
@@ -153,25 +153,25 @@ class Trial:
             return "wrong finding"
         if self.fault.has_line and self.line is None:
             return "wrong line"
-        if self.promised_ns is None:
+        if self.predicted_ns is None:
             return "right, without a prediction"
-        ratio = self.promised_ns / self.gain_ns()
+        ratio = self.predicted_ns / self.gain_ns()
         if 1 / MAX_RATIO <= ratio <= MAX_RATIO:
             return "right"
         return "right, gains more than predicted" if 0 < ratio < 1 else "gains less than predicted"
 
     def cells(self) -> list[str]:
         """The cells of the table after the name."""
-        promised_ns, gained_ns = self.promised_ns, self.gain_ns()
-        kinds = dict.fromkeys(first.kind if first else "none" for first in self.firsts)
-        step_ns = sorted(self.steps_ns["faulty", "recorded"])[len(self.firsts) // 2]
+        predicted_ns, gained_ns = self.predicted_ns, self.gain_ns()
+        kinds = dict.fromkeys(first.kind if first else "none" for first in self.top_findings)
+        step_ns = sorted(self.steps_ns["faulty", "recorded"])[len(self.top_findings) // 2]
         return [
             format_optional_ms(step_ns),
             ", ".join(f"`{kind}`" for kind in kinds),
             f"`{self.line}`" if self.line else "not named",
-            format_optional_ms(promised_ns),
+            format_optional_ms(predicted_ns),
             format_optional_ms(gained_ns),
-            "" if promised_ns is None else f"{promised_ns / gained_ns:.2f}",
+            "" if predicted_ns is None else f"{predicted_ns / gained_ns:.2f}",
             format_optional_ms(self.gain_ns("unprofiled")),
             f"`try`, `{self.fault.variant}`" if self.fault.variant else "edit",
             self.verdict,
@@ -206,7 +206,7 @@ def _try_variant(fault: Fault, folder: Path) -> Experiment:
     return run_try([*options, "--", *words], folder, timeout_s=TIMEOUT_S, variables=_VARIABLES)
 
 
-def _promised_ns(fault: Fault, findings: list[Finding]) -> float | None:
+def _predict_saving_ns(fault: Fault, findings: list[Finding]) -> float | None:
     """The saving of the first finding. A call that waits for half of its time and runs for the other half has two
     findings, and what they advise is the same: then it is that of both."""
     if not findings or (first := findings[0]).saving_ns_per_step is None:
@@ -221,7 +221,7 @@ def _options(state: str, how: str) -> list[str]:
 
 
 def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> str:
-    """One run of a training, on all of its ranks; returns what rank 0 printed."""
+    """Run a training script on all of its ranks; return the output of rank 0."""
     command = [sys.executable, str(SCRIPTS / f"{script}.py"), str(out), *options]
     size = str(num_ranks)
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size} for rank in range(num_ranks)]
@@ -238,14 +238,14 @@ def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> s
 
 
 _STEADY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
-"""Memory that is freed stays with the process. Else chance decides in which runs each step asks the kernel for it:
+"""Memory that is freed stays with the process. Else it is random in which runs each step requests it from the kernel:
 the same step took 28 ms in one run and 42 in another."""
 _VARIABLES = _STEADY | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 _ENVIRONMENT = os.environ | _VARIABLES
 
 
 def _step_ns(fault: Fault, out: Path) -> float:
-    """Return a step of a run by the training's own clock, from asking for a batch to asking for the next one."""
+    """Return a step of a run by the training's own clock, from the request of a batch to that of the next one."""
     moments = json.loads(out.with_name(f"{out.name}-rank0.json").read_text())
     steps = [later - one for one, later in zip(moments[FIRST_TIMED:], moments[FIRST_TIMED + 1 :], strict=False)]
     if fault.in_some_steps:

@@ -13,7 +13,7 @@ EVERY = 5
 NUM_ROWS = 6_000_000
 NUM_TRIED = 5
 SAVE_NS = 150_000_000
-"""So long a save takes, on a quick disk as on a slow one."""
+"""Duration of a save, on a fast disk as on a slow one."""
 
 
 def make_table(path: Path) -> torch.Tensor:

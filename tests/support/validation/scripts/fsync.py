@@ -10,7 +10,7 @@ from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arg
 
 LINE = b"x" * 100
 STEP_NS = 30_000_000
-"""So long the lines of a step take, on a quick disk as on a slow one."""
+"""Duration of the lines of a step, on a fast disk as on a slow one."""
 NUM_TRIED = 60
 
 

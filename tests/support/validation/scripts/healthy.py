@@ -1,4 +1,4 @@
-"""A training without a fault, whose steps take about 0.3, 3 or 30 ms: ``--size small``, ``medium`` or ``large``.
+"""A training run without a fault, whose steps take about 0.3, 3 or 30 ms: ``--size small``, ``medium`` or ``large``.
 
 ``--runs N`` records it N times, into folders below ``out``.
 """

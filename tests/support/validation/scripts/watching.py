@@ -61,7 +61,7 @@ def watched(
     arguments: argparse.Namespace, all_batches: Callable[[Batches], Iterable[Any]] | None = None
 ) -> Iterator[Batches]:
     """Yield what to iterate over batches with: recorded, unless ``unprofiled``, and timed. The moments at which the
-    loop asked for each batch are written beside the run, in ns, as ``{out}-rank0.json``."""
+    loop requested each batch are written next to the run, in ns, as ``{out}-rank0.json``."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     moments_ns: list[int] = []
