@@ -86,6 +86,13 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print the first failure of each test that ran again (``--reruns``): it may show a fault that is rare."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"{report.nodeid} failed and ran again", "-")
+        terminalreporter.write_line(report.longreprtext)
+
+
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 

@@ -1,5 +1,6 @@
 """The fixtures and hooks of every test: commands that reproduce a failure, and checks that nothing is left behind."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -55,7 +56,8 @@ def run_pytest(folder: Path, *arguments: str) -> str:
     """Return the output of pytest on a test file outside of the repository, with the conftest of ours."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", TESTS.parent / "pyproject.toml"]
     command += [f"--rootdir={folder}", "-o", f"pythonpath={TESTS}", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+    environment = {**os.environ, "PYTEST_ADDOPTS": ""}  # CI runs a failed test again
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout
 
 
 def test_the_printed_command_of_a_failing_property_test_reproduces_its_example(tmp_path):
@@ -111,3 +113,23 @@ def test_without_chromium_one_line_has_the_number_of_skipped_tests(tmp_path):
     lines = [line for line in run_pytest(tmp_path).splitlines() if line.startswith("SKIPPED")]
     assert [line.partition("] ")[0] for line in lines] == ["SKIPPED [8", "SKIPPED [1", "SKIPPED [1"]
     assert lines[0].endswith("chromium.py: Chromium is not installed")
+
+
+UNSTABLE = """
+from pathlib import Path
+
+
+def test_second_time():
+    marker = Path("marker")
+    was_there = marker.exists()
+    marker.touch()
+    assert was_there, "planted"
+"""
+
+
+def test_first_failure_of_a_test_that_ran_again_is_printed(tmp_path):
+    (tmp_path / "test_unstable.py").write_text(UNSTABLE)
+    printed = run_pytest(tmp_path, "--reruns", "1")
+    assert re.search(r"^-+ test_unstable.py::test_second_time failed and ran again -+$", printed, re.M)
+    assert "AssertionError: planted" in printed
+    assert re.search(r"^1 passed,.* 1 rerun in", printed, re.M)
