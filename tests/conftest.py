@@ -27,10 +27,12 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any-machine")
 
-# In a job in the background (a shell's `&`) SIGINT is ignored. Programs that tests start would inherit that, and Python
-# would raise no KeyboardInterrupt in them or here.
+# A job in the background (a shell's `&`) ignores SIGINT, and one below nohup SIGHUP. Programs that tests start would
+# inherit that, and Python would raise no KeyboardInterrupt in them or here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TESTS = Path(__file__).parent
 MARKERS_OF_PATHS = {
@@ -162,12 +164,3 @@ def nothing_left_behind():
     left = [thread.name for thread in threads if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
-
-
-@pytest.fixture
-def default_sighup():
-    """In what a test starts SIGHUP does what it does after a login, also where nohup, which ignores it, has started the
-    tests."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)

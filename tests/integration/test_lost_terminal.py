@@ -14,8 +14,6 @@ import pytest
 from support.fork_server import run_command
 from support.trace_files import trace_json
 
-pytestmark = pytest.mark.usefixtures("default_sighup")
-
 PRELUDE = """
 import errno, logging, os, signal, sys, time
 import kinetoscope

@@ -341,7 +341,6 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c_pressed_often(runs):
     assert (code, out.strip(), err) == (0, "Stopped.", "")
 
 
-@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_end_ends_it_while_a_browser_still_reads(runs, number):
     with (runs / "digits" / "large.json").open("wb") as file:
