@@ -8,7 +8,6 @@ import pytest
 from kinetoscope.recording.markers.process import TerminationHandler
 
 
-@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_dataloader_worker_forked_during_a_save_dies_of_a_signal_at_once(number):
     reached, write_end = os.pipe()
