@@ -257,7 +257,7 @@ def _print_variants(requests: Sequence[Request], variants: Mapping[str, Variant]
 
     from kinetoscope.report.terminal.experiments import render_variants
 
-    rows = list[tuple[str, str, str]]()
+    rows = list[tuple[str, str, str, str]]()
     for number, request in enumerate(order_requests(requests) or map(Request, variants.values())):
         one, value = request.variant, request.value
         tried = "yes" if value is not None else "if it applies"
@@ -265,8 +265,8 @@ def _print_variants(requests: Sequence[Request], variants: Mapping[str, Variant]
             tried = "if named by --fix"
         elif requests and number >= MAX_ROWS:
             tried = f"if fewer than {MAX_ROWS} others are"
-        code = one.describe_code(value, Facts())
-        rows.append((one.name if value is None else f"{one.name}={value}", code, tried))
+        label, code = one.name if value is None else f"{one.name}={value}", one.describe_code(value, Facts())
+        rows.append((label, code, "equal" if one.keeps_results else "may differ", tried))
     Console(highlight=False).print(render_variants(rows))
 
 

@@ -27,8 +27,8 @@ class Variant:
     ``find_values`` returns the values worth trying in a program, the most promising first. ``kinds`` are the kinds
     of findings that it may fix. ``code`` is the change to write, with ``{value}`` and ``{optimizer}`` filled in.
     With ``on_request`` it is tried only if it is named, since it changes results or is valid for some programs
-    only. ``keeps_results`` is False where parameters differ in rounding. ``excludes`` has for values the names of
-    variants that they cannot be combined with. ``valid_values`` are those that ``--fix`` may name, a range or a
+    only. ``keeps_results`` is False where parameters may not stay bitwise equal. ``excludes`` has for values the names
+    of variants that they cannot be combined with. ``valid_values`` are those that ``--fix`` may name, a range or a
     tuple; None for all.
     """
 

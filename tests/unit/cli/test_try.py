@@ -80,15 +80,17 @@ def test_a_command_is_refused_for_its_own_nodes_and_not_for_those_of_the_allocat
 
 
 def list_variants(capsys, *fixes):
-    """Return the rows that a dry run prints, with single spaces, without the header."""
-    assert main(["try", "--dry-run", *(word for fix in fixes for word in ("--fix", fix)), "--", "python"]) == 0
+    """Return the rows that a dry run prints on a wide terminal, with single spaces, without the header."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")
+        assert main(["try", "--dry-run", *(word for fix in fixes for word in ("--fix", fix)), "--", "python"]) == 0
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[1:]]
 
 
 def test_a_dry_run_lists_the_value_that_is_named(capsys):
     assert list_variants(capsys, "num_workers=4", "fused") == [
-        "num_workers=4 DataLoader(..., num_workers=4) yes",
-        "fused AdamW(..., fused=True) if it applies",
+        "num_workers=4 DataLoader(..., num_workers=4) equal yes",
+        "fused AdamW(..., fused=True) may differ if it applies",
     ]
 
 

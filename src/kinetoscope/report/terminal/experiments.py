@@ -103,10 +103,10 @@ def _render_code(title: str, rows: Sequence[ExperimentRow]) -> list[Text]:
     return [Text(), Text(title), *(Text(f"  {line}", overflow="fold") for line in lines)] if lines else []
 
 
-def render_variants(rows: Sequence[tuple[str, str, str]]) -> RenderableType:
-    """Return the list of variants: name, code, and when they are tried."""
+def render_variants(rows: Sequence[tuple[str, str, str, str]]) -> RenderableType:
+    """Return the list of variants: name, code, whether results stay bitwise equal, and when they are tried."""
     table = Table(box=None, pad_edge=False)
-    for name in ("variant", "code", "tried"):
+    for name in ("variant", "code", "results", "tried"):
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
