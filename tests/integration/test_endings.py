@@ -347,7 +347,8 @@ def test_full_disk_report_separates_records_on_disk_from_those_in_memory(tmp_pat
         assert disk.f_bavail < disk.f_blocks / 4
     num_saved = count_in(small_run, "train")
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_run)], check=True)
-    assert run_command("recover", small_run).returncode == 0
+    done = run_command("recover", small_run)
+    assert done.returncode == 0, err + done.stderr
     num_found = count_in(small_run, "train")
     all_spans = num_windows * 10_000
     # Each window has a few records of its own: of the batch, of the wait for it, of the saves.
