@@ -15,7 +15,8 @@ WORKERS := --tx '4*popen//python=$(BIN)/python tests/support/tools/forked_xdist_
 # Files run in the order of their names: the long ones of tests/integration first.
 # Four processes share the cores, so polars and torch get one thread in each: a fifth and a seventh less CPU time.
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
-PYTEST := POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+# CI runs a failed test a second time: RERUNS=1.
+PYTEST := POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(if $(RERUNS),--reruns $(RERUNS)) $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of packages with C; the longest files first.
 OF_NATIVE := $(addprefix tests/integration/test_,damaged_spools.py endings.py kills.py spool_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
@@ -112,7 +113,7 @@ test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that
 # The seed keeps the values from depending on drawn examples. Workers are not forked: coverage starts with Python, before our modules.
 coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each package by unit tests: TESTS=tests/unit/merge WRITE=1
 	mkdir -p build && rm -f build/.coverage*
-	POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder \
+	POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest $(if $(RERUNS),--reruns $(RERUNS)) --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder \
 		--hypothesis-seed 0 $(or $(TESTS),tests/unit) --ignore tests/unit/test_portability.py
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o build/coverage.json

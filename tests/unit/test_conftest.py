@@ -1,6 +1,5 @@
 """The fixtures and hooks of every test: commands that reproduce a failure, and checks that nothing is left behind."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -56,8 +55,7 @@ def run_pytest(folder: Path, *arguments: str) -> str:
     """Return the output of pytest on a test file outside of the repository, with the conftest of ours."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", TESTS.parent / "pyproject.toml"]
     command += [f"--rootdir={folder}", "-o", f"pythonpath={TESTS}", *arguments]
-    environment = {**os.environ, "PYTEST_ADDOPTS": ""}  # CI runs a failed test again
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
 
 
 def test_the_printed_command_of_a_failing_property_test_reproduces_its_example(tmp_path):
