@@ -348,7 +348,9 @@ def test_full_disk_report_separates_records_on_disk_from_those_in_memory(tmp_pat
     num_saved = count_in(small_run, "train")
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_run)], check=True)
     done = run_command("recover", small_run)
-    assert done.returncode == 0, err + done.stderr
+    # Records that are lost are missing for `recover` where not even the log of windows could be written.
+    is_loss_named = in_memory > 0 and "records missing" in done.stderr
+    assert done.returncode == 0 or is_loss_named, err + done.stderr
     num_found = count_in(small_run, "train")
     all_spans = num_windows * 10_000
     # Each window has a few records of its own: of the batch, of the wait for it, of the saves.
