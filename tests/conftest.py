@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 import kinetoscope
+from kinetoscope.variants import registry
 from support import chromium
 
 # No deadline: no test depends on the speed of the machine. `make test-long` uses more examples.
@@ -155,7 +156,7 @@ def signal_handlers_restored_by_module():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    """Fail if a test leaves a thread of ours, a signal handler or an active profiler behind."""
+    """Fail if a test leaves a thread of ours, a signal handler, an active profiler or a variant behind."""
     with same_signal_handlers():
         yield
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
@@ -164,3 +165,12 @@ def nothing_left_behind():
     left = [thread.name for thread in threads if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
+    variants = registry._VARIANTS.items()
+    foreign = [name for name, one in variants if not one.apply.__module__.startswith("kinetoscope.")]
+    assert not foreign, f"variants left registered: {foreign}; use the fixture separate_variants"
+
+
+@pytest.fixture
+def separate_variants(monkeypatch):
+    """Let the test register variants that later tests do not see."""
+    monkeypatch.setattr(registry, "_VARIANTS", registry.load_variants())

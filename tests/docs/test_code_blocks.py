@@ -115,6 +115,7 @@ def training(torch):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("separate_variants")
 @pytest.mark.parametrize("document", HERE)
 def test_the_blocks_of_a_page_run_as_shown_in_their_order(document, runs, tmp_path, monkeypatch):
     shutil.copytree(runs, tmp_path, dirs_exist_ok=True)

@@ -5,7 +5,6 @@ import importlib.metadata
 import pytest
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.variants import registry
 from kinetoscope.variants.facts import Facts
 from kinetoscope.variants.registry import Variant, load_variants
 
@@ -18,9 +17,7 @@ def apply(value, applied):
 """
 
 
-@pytest.fixture(autouse=True)
-def known_variants(monkeypatch):
-    monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
+pytestmark = pytest.mark.usefixtures("separate_variants")
 
 
 def test_a_file_adds_a_variant(tmp_path):
