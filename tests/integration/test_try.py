@@ -17,7 +17,7 @@ import kinetoscope
 from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.formats.experiments import read_experiments
 from support.fork_server import run_command
-from support.try_programs import find_left_running, write_programs
+from support.try_programs import GUARD_JOB, find_left_running, write_programs
 
 pytest.importorskip("torch")
 
@@ -165,7 +165,9 @@ def test_ctrl_c_at_any_moment_ends_the_command_and_prints_what_is_known(folder, 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("command", [("bash", "train.sh"), ("torchrun", "--standalone", "train.py")])
+@pytest.mark.parametrize(
+    "command", [("bash", "train.sh"), ("torchrun", "--standalone", "train.py")], ids=["script", "torchrun"]
+)
 def test_kill_9_at_any_moment_ends_the_command(command, folder, start_try):
     after_s = random.uniform(0, 6)
     running = start_try("--yes", "--fix", "fused", "-o", "out", "--", *command)
@@ -178,6 +180,26 @@ def test_kill_9_at_any_moment_ends_the_command(command, folder, start_try):
         assert time.monotonic() < end, (after_s, left)
         time.sleep(0.1)
     assert (folder / "precious").exists(), after_s
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "command", [("bash", "train.sh"), ("torchrun", "--standalone", "train.py")], ids=["script", "torchrun"]
+)
+def test_without_try_and_its_guard_the_command_ends_at_its_last_measured_step(command, folder, start_try):
+    running = start_try("--yes", "--fix", "fused", "-o", "out", "--", *command)
+    while not (trained := list(folder.glob("out/experiments/*/starts/001/recording"))):
+        time.sleep(0.1)
+    (guard,) = (process for process in find_left_running(folder) if GUARD_JOB in process.cmdline())
+    guard.kill()
+    running.kill()
+    running.wait()
+    end = time.monotonic() + 100
+    while left := find_left_running(folder):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+    assert list(trained[0].parent.glob("rank*.json"))
+    assert (folder / "precious").exists()
 
 
 @pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long: it waits for 30 s")

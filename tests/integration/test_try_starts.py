@@ -263,7 +263,7 @@ subprocess.run(["python", "train.py"])
 
 @pytest.mark.parametrize("launcher", ["make", "./launch"])
 def test_launchers_that_wait_for_rank_0_do_not_delay_the_end(launcher, folder, monkeypatch):
-    monkeypatch.setattr("kinetoscope.experiments.processes.TERM_TIMEOUT_S", 10_000)  # pytest's limit is shorter
+    monkeypatch.setattr("kinetoscope.autoinstrument.process_group.TERM_TIMEOUT_S", 10_000)  # pytest's limit is shorter
     (folder / "Makefile").write_text("train:\n\tpython train.py\n\trm precious\n")
     (folder / "launch").write_text(LAUNCHER.format(python=sys.executable))
     (folder / "launch").chmod(0o755)

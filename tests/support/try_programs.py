@@ -4,6 +4,8 @@ import psutil
 
 from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 
+GUARD_JOB = "kinetoscope.experiments.guard_job"
+
 TRAIN = """
 import os, sys, time, torch
 if "RANK" in os.environ:
@@ -119,7 +121,7 @@ def find_left_running(folder):
     found = []
     for process in psutil.process_iter():
         try:
-            is_guard = "kinetoscope.experiments.guard_job" in (words := process.cmdline()) and str(folder) in words[-1]
+            is_guard = GUARD_JOB in (words := process.cmdline()) and str(folder) in words[-1]
             if is_guard or str(folder) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
                 found.append(process)
         except psutil.Error:

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 from kinetoscope.autoinstrument.trial_files import (
     ERROR_FILE,
     EXITED_EARLY,
@@ -30,6 +31,7 @@ from kinetoscope.autoinstrument.trial_files import (
     ParameterSummary,
     RankResult,
     TrialSettings,
+    is_abandoned,
     result_path,
     write_atomically,
     write_result,
@@ -118,7 +120,7 @@ class Trial:
         error = getattr(sys, "last_value", None)
         self._write_error(EXITED_EARLY if error is None else _format_exception(error))
         _flush_output()
-        _wait_until(is_released, math.inf)
+        self._wait_for_release()
 
     def _write_error(self, line: str) -> None:
         with contextlib.suppress(OSError):
@@ -163,8 +165,17 @@ class Trial:
         _wait_until(lambda: all(path.exists() for path in paths), RESULTS_TIMEOUT_S)
         if ranks.rank == 0:
             # A shell script runs its next line as soon as rank 0 ends, so it waits even for a suspended `try`.
-            _wait_until((self._folder / RELEASED_FILE).exists, math.inf)
+            self._wait_for_release()
         os._exit(0)
+
+    def _wait_for_release(self) -> None:
+        """Wait until this process may end; if `kinetoscope try` and its guard were killed, end all others."""
+        is_released = (self._folder / RELEASED_FILE).exists
+        _wait_until(lambda: is_released() or is_abandoned(self._folder), math.inf)
+        if not is_released():
+            from kinetoscope.autoinstrument.process_group import ProcessGroup  # here, since its import takes 20 ms
+
+            ProcessGroup(ENVIRONMENT_VARIABLE, str(self._folder)).kill()
 
     def _measure(self, driver: "Driver", optimizer: object, ranks: Ranks) -> RankResult:
         return RankResult(

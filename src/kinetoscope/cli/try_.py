@@ -130,25 +130,23 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     find_requests = None if requests else partial(_suggest_from_recording, out=out, variants=variants)
     starts = out / name / _STARTS
-    with catch_signals() as received, guard_starts(starts), elapsed_line() as show_start:
-        experiment = ExperimentRun(
-            command,
-            requests,
-            options,
-            starts,
-            is_interrupted=lambda: not received.empty(),
-            report=_print_progress,
-            show_start=show_start,
-            find_requests=find_requests,
-        )
-        try:
+    try:
+        with catch_signals() as received, guard_starts(starts), elapsed_line() as show_start:
+            experiment = ExperimentRun(
+                command,
+                requests,
+                options,
+                starts,
+                is_interrupted=lambda: not received.empty(),
+                report=_print_progress,
+                show_start=show_start,
+                find_requests=find_requests,
+            )
             result = experiment.run()
-        except BaseException:
-            _delete_new_folder(arguments, out, name)
-            raise
-        write_experiment(RunFolder(out), name, result)
-        with suppress(OSError):  # the log of a start that failed is in it
-            starts.rmdir()
+            write_experiment(RunFolder(out), name, result)
+    except BaseException:
+        _delete_new_folder(arguments, out, name)
+        raise
     _print_result(arguments, result, out / name)
     return _INTERRUPTED if experiment.was_interrupted else 0
 
@@ -218,7 +216,7 @@ def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
 
 def _delete_new_folder(arguments: argparse.Namespace, out: Path, name: str) -> None:
     """Delete the new folders of this call that are empty."""
-    folders = [out / name / _STARTS, out / name, out / FOLDER]
+    folders = [out / name, out / FOLDER]
     if not (arguments.output or arguments.run):
         folders += [out, out.parent]
     for folder in folders:

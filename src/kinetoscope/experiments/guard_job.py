@@ -1,32 +1,43 @@
 """Background process that ends the processes of all starts if `kinetoscope try` is killed.
 
-A rank that watched its parent would not be enough: a shell script would run its next line when the rank ends.
+A rank that watched its parent would not be enough: a shell script would run its next line when the rank ends. If this
+process is killed too, rank 0 ends the others before it ends.
 """
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kinetoscope.autoinstrument.process_group import ProcessGroup
 from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
+from kinetoscope.autoinstrument.trial_files import GUARD_FILE, hold_guard_file
 from kinetoscope.core.background.background_process import BackgroundProcess, wait_until_detached
 from kinetoscope.core.background.jobs import job_command, run_job
-from kinetoscope.experiments.processes import ProcessGroup
 
 
 @contextmanager
 def guard_starts(folder: Path) -> Iterator[None]:
-    """End the processes of all starts in a folder if this process dies meanwhile."""
+    """End the processes of all starts in a folder if this process dies meanwhile; delete the folder if it is empty."""
+    pipe = hold_guard_file(folder)
     guard = BackgroundProcess(lambda status, errors: None)
     guard.start(job_command(__name__, str(folder)))
     try:
         yield
     finally:
         guard.kill_and_wait()
+        if pipe is not None:
+            os.close(pipe)
+            (folder / GUARD_FILE).unlink(missing_ok=True)
+        with suppress(OSError):  # the log of a start that failed is in it
+            folder.rmdir()
 
 
 def _end_orphans(folder: str) -> int:
+    hold_guard_file(Path(folder))
     wait_until_detached()
     ProcessGroup(ENVIRONMENT_VARIABLE, folder).kill()
+    Path(folder, GUARD_FILE).unlink(missing_ok=True)
     return 0
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.autoinstrument.process_group import ProcessGroup
 from kinetoscope.autoinstrument.settings import DEFAULT_NUM_STEPS, ENVIRONMENT_VARIABLE, AutoSettings, build_environment
 from kinetoscope.autoinstrument.trial_files import (
     ERROR_FILE,
@@ -29,7 +30,6 @@ from kinetoscope.autoinstrument.trial_files import (
 )
 from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.experiments.processes import ProcessGroup
 from kinetoscope.experiments.trackers import disable_trackers
 
 NUM_LOG_LINES, LOG_FILE = 20, "log"

@@ -1,4 +1,4 @@
-"""Processes of one start of a command, found by their session or environment."""
+"""Processes that a command has started, found by their session or environment."""
 
 import os
 import signal
