@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 import kinetoscope
+from kinetoscope.recording.markers.marker import current_library_recorder
 from kinetoscope.variants import registry
 from support import chromium
 
@@ -96,6 +97,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.write_line(report.longreprtext)
 
 
+IDLE_RECORDER = current_library_recorder()
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -156,7 +158,7 @@ def signal_handlers_restored_by_module():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    """Fail if a test leaves a thread of ours, a signal handler, an active profiler or a variant behind."""
+    """Fail if a test leaves a thread, a signal handler, an active recorder or a variant of ours behind."""
     with same_signal_handlers():
         yield
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
@@ -165,6 +167,7 @@ def nothing_left_behind():
     left = [thread.name for thread in threads if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
+    assert current_library_recorder() is IDLE_RECORDER, "markers of libraries were left recording"
     variants = registry._VARIANTS.items()
     foreign = [name for name, one in variants if not one.apply.__module__.startswith("kinetoscope.")]
     assert not foreign, f"variants left registered: {foreign}; use the fixture separate_variants"

@@ -120,9 +120,12 @@ class RunLifecycle:
 
     def _enter(self, phase: Phase) -> None:
         """Enter a phase. Raises `ProfilerStateError` if it may not follow the current one."""
+        self._check_following(phase)
+        self._phase = phase
+
+    def _check_following(self, phase: Phase) -> None:
         if phase not in TRANSITIONS[self._phase]:
             raise ProfilerStateError(f"A run that is {self._phase.name} cannot be {phase.name}.")
-        self._phase = phase
 
     @property
     def is_new(self) -> bool:
@@ -199,6 +202,7 @@ class RunLifecycle:
 
     def start(self) -> None:
         """Become the process's active run. Handlers and sources must be set up."""
+        self._check_following(Phase.RUNNING)  # before anything is opened
         self.windows.first_batch = plain_count(self.state.timestamp.batch)
         can_record = not why_not_recorded()  # else it only counts
         if can_record:
