@@ -260,8 +260,9 @@ def test_nothing_is_printed_after_the_function_of_the_loop_returns():
     assert handler.events("memory_holder") == []
 
 
-def test_a_look_that_had_to_end_early_says_so(monkeypatch):
-    monkeypatch.setattr(retained_objects, "MAX_OBJECTS", 50)
+@pytest.mark.parametrize(("limit", "value"), [("MAX_OBJECTS", 50), ("MAX_SCAN_NS", 0)])
+def test_a_look_that_had_to_end_early_says_so(limit, value, monkeypatch):
+    monkeypatch.setattr(retained_objects, limit, value)
     many = [[] for _ in range(100)]
     recording = Recording()
     for _ in recording:
