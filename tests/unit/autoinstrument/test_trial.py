@@ -15,6 +15,8 @@ from kinetoscope.autoinstrument.trial_files import (
     WARMUP_STEPS,
     RankResult,
     TrialSettings,
+    hold_guard_file,
+    is_abandoned,
     read_results,
     write_result,
 )
@@ -91,3 +93,19 @@ def test_parameters_are_sampled_evenly_after_the_first_and_the_last_step(try_ste
     num_between = WARMUP_STEPS + 30 - 1
     assert found.first == [large[::5].tolist(), [0.5, None]]
     assert found.last == [(large[::5] + num_between).tolist(), [0.5 + num_between, None]]
+
+
+def test_a_start_is_abandoned_once_no_process_has_the_pipe_open(tmp_path):
+    start = tmp_path / "starts" / "001"
+    assert not is_abandoned(start)  # no pipe: the file system may have none
+    pipes = [hold_guard_file(start.parent) for _ in range(2)]
+    for pipe in pipes:
+        assert not is_abandoned(start)
+        os.close(pipe)
+    assert is_abandoned(start)
+
+
+def test_a_folder_that_cannot_have_a_pipe_has_none(tmp_path):
+    (tmp_path / "starts").write_text("")
+    assert hold_guard_file(tmp_path / "starts") is None
+    assert not is_abandoned(tmp_path / "starts" / "001")
