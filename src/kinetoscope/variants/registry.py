@@ -117,7 +117,7 @@ def load_variants(files: Iterable[Path] = ()) -> dict[str, Variant]:
 
 
 def _import_file(file: Path) -> None:
-    name = f"kinetoscope_variants_{file.stem}"
+    name = f"kinetoscope_variants_{file.absolute()}"  # not the stem: another folder may have it too
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, file)

@@ -28,6 +28,14 @@ def test_a_file_adds_a_variant(tmp_path):
     assert found.kinds == ("input_bound",)
 
 
+def test_files_of_the_same_name_both_add_their_variants(tmp_path):
+    files = [tmp_path / folder / "added.py" for folder in ("mine", "yours")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(FILE.replace("mine", file.parent.name))
+    assert {"mine", "yours"} <= load_variants(files).keys()
+
+
 @pytest.mark.parametrize(("text", "reason"), [("1 / 0", "ZeroDivisionError"), (None, "is no Python file")])
 def test_a_file_that_cannot_be_imported_is_an_error(text, reason, tmp_path):
     file = tmp_path / "broken_variants.py"
