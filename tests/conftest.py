@@ -158,7 +158,7 @@ def signal_handlers_restored_by_module():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    """Fail if a test leaves a thread, a signal handler, an active recorder or a variant of ours behind."""
+    """Fail if a test leaves a thread of ours, a signal handler, an active profiler or recorder, or a variant behind."""
     with same_signal_handlers():
         yield
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]

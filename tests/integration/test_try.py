@@ -127,6 +127,9 @@ def test_without_a_run_the_first_start_is_recorded_and_its_findings_are_tried(fo
     assert tried["num_workers"] == [finding.id]
 
 
+COMMANDS = {"script": ("bash", "train.sh"), "torchrun": ("torchrun", "--standalone", "train.py")}
+
+
 @pytest.fixture
 def start_try(folder):
     """Return a function that starts `kinetoscope try` as a shell does; it returns the process."""
@@ -165,9 +168,7 @@ def test_ctrl_c_at_any_moment_ends_the_command_and_prints_what_is_known(folder, 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "command", [("bash", "train.sh"), ("torchrun", "--standalone", "train.py")], ids=["script", "torchrun"]
-)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_kill_9_at_any_moment_ends_the_command(command, folder, start_try):
     after_s = random.uniform(0, 6)
     running = start_try("--yes", "--fix", "fused", "-o", "out", "--", *command)
@@ -183,9 +184,7 @@ def test_kill_9_at_any_moment_ends_the_command(command, folder, start_try):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "command", [("bash", "train.sh"), ("torchrun", "--standalone", "train.py")], ids=["script", "torchrun"]
-)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_without_try_and_its_guard_the_command_ends_at_its_last_measured_step(command, folder, start_try):
     running = start_try("--yes", "--fix", "fused", "-o", "out", "--", *command)
     while not (trained := list(folder.glob("out/experiments/*/starts/001/recording"))):

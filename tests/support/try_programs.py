@@ -121,7 +121,7 @@ def find_left_running(folder):
     found = []
     for process in psutil.process_iter():
         try:
-            is_guard = GUARD_JOB in (words := process.cmdline()) and str(folder) in words[-1]
+            is_guard = GUARD_JOB in (arguments := process.cmdline()) and str(folder) in arguments[-1]
             if is_guard or str(folder) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
                 found.append(process)
         except psutil.Error:

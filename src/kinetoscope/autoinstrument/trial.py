@@ -173,7 +173,7 @@ class Trial:
         is_released = (self._folder / RELEASED_FILE).exists
         _wait_until(lambda: is_released() or is_abandoned(self._folder), math.inf)
         if not is_released():
-            from kinetoscope.autoinstrument.process_group import ProcessGroup  # here, since its import takes 20 ms
+            from kinetoscope.autoinstrument.process_group import ProcessGroup  # here, since psutil is slow to import
 
             ProcessGroup(ENVIRONMENT_VARIABLE, str(self._folder)).kill()
 

@@ -15,8 +15,8 @@ RELEASED_FILE, NUM_STEPS_FILE, ERROR_FILE, EXITED_FILE = "released", "num_steps"
 """Files in the folder of a start: rank 0 may end; number of steps that rank 0 chose; why nothing can be measured; an
 unmodified process with torch has exited before the last step."""
 
-GUARD_FILE = "guard"
-"""Named pipe in the folder of all starts. `kinetoscope try` and its guard have it open for writing."""
+GUARD_PIPE = "guard"
+"""Named pipe in the folder of all starts. While they live, `kinetoscope try` and its guard have it open for writing."""
 
 EXITED_EARLY = "it exited before its last measured step"
 """Text of the error file where there was no exception, or the program has caught it."""
@@ -110,12 +110,12 @@ def read_results(folder: Path) -> list[RankResult]:
     return sorted(found, key=lambda result: result.rank)
 
 
-def hold_guard_file(starts: Path) -> int | None:
-    """Open the pipe by which the processes of all starts know that they will be ended; return its file descriptor.
+def open_guard_pipe(starts: Path) -> int | None:
+    """Open the guard pipe for writing, and return its file descriptor: while it is open, no start is abandoned.
 
-    Return None where the file system has no named pipes: processes then never find out that they were abandoned.
+    Return None where the file system has no named pipes: there, no start counts as abandoned.
     """
-    path = starts / GUARD_FILE
+    path = starts / GUARD_PIPE
     try:
         starts.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -128,7 +128,7 @@ def hold_guard_file(starts: Path) -> int | None:
 def is_abandoned(start: Path) -> bool:
     """Return whether `kinetoscope try` and its guard were killed, so that no process will end those of a start."""
     try:
-        pipe = os.open(start.parent / GUARD_FILE, os.O_RDONLY | os.O_NONBLOCK)
+        pipe = os.open(start.parent / GUARD_PIPE, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kinetoscope.autoinstrument.process_group import ProcessGroup
 from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
-from kinetoscope.autoinstrument.trial_files import GUARD_FILE, hold_guard_file
+from kinetoscope.autoinstrument.trial_files import GUARD_PIPE, open_guard_pipe
 from kinetoscope.core.background.background_process import BackgroundProcess, wait_until_detached
 from kinetoscope.core.background.jobs import job_command, run_job
 
@@ -19,7 +19,7 @@ from kinetoscope.core.background.jobs import job_command, run_job
 @contextmanager
 def guard_starts(folder: Path) -> Iterator[None]:
     """End the processes of all starts in a folder if this process dies meanwhile; delete the folder if it is empty."""
-    pipe = hold_guard_file(folder)
+    pipe = open_guard_pipe(folder)
     guard = BackgroundProcess(lambda status, errors: None)
     guard.start(job_command(__name__, str(folder)))
     try:
@@ -28,16 +28,16 @@ def guard_starts(folder: Path) -> Iterator[None]:
         guard.kill_and_wait()
         if pipe is not None:
             os.close(pipe)
-            (folder / GUARD_FILE).unlink(missing_ok=True)
+            (folder / GUARD_PIPE).unlink(missing_ok=True)
         with suppress(OSError):  # the log of a start that failed is in it
             folder.rmdir()
 
 
 def _end_orphans(folder: str) -> int:
-    hold_guard_file(Path(folder))
+    open_guard_pipe(Path(folder))  # until this process ends
     wait_until_detached()
     ProcessGroup(ENVIRONMENT_VARIABLE, folder).kill()
-    Path(folder, GUARD_FILE).unlink(missing_ok=True)
+    Path(folder, GUARD_PIPE).unlink(missing_ok=True)
     return 0
 
 

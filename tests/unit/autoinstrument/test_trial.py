@@ -15,8 +15,8 @@ from kinetoscope.autoinstrument.trial_files import (
     WARMUP_STEPS,
     RankResult,
     TrialSettings,
-    hold_guard_file,
     is_abandoned,
+    open_guard_pipe,
     read_results,
     write_result,
 )
@@ -98,7 +98,7 @@ def test_parameters_are_sampled_evenly_after_the_first_and_the_last_step(try_ste
 def test_a_start_is_abandoned_once_no_process_has_the_pipe_open(tmp_path):
     start = tmp_path / "starts" / "001"
     assert not is_abandoned(start)  # no pipe: the file system may have none
-    pipes = [hold_guard_file(start.parent) for _ in range(2)]
+    pipes = [open_guard_pipe(start.parent) for _ in range(2)]
     for pipe in pipes:
         assert not is_abandoned(start)
         os.close(pipe)
@@ -107,5 +107,5 @@ def test_a_start_is_abandoned_once_no_process_has_the_pipe_open(tmp_path):
 
 def test_a_folder_that_cannot_have_a_pipe_has_none(tmp_path):
     (tmp_path / "starts").write_text("")
-    assert hold_guard_file(tmp_path / "starts") is None
+    assert open_guard_pipe(tmp_path / "starts") is None
     assert not is_abandoned(tmp_path / "starts" / "001")
